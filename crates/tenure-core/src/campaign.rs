@@ -1,0 +1,328 @@
+//! One campaign: a worker's standing pursuit of one resource, as a table of (state, event).
+//!
+//! It knows nothing of renewals and time limits; the worker feeds it events and sends what it wants.
+
+use core::time::Duration;
+
+use crate::message::{Grant, LeaseId, Leave, Leaving, Seq, Token, Want};
+use crate::moment::Moment;
+use crate::names::ResourceName;
+use crate::output::{Ending, Output, Ownership};
+use crate::planted::{Bug, Planted};
+use crate::timing::Timing;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Campaign {
+    pub(crate) want: Want,
+    state: State,
+    /// How many times in a row the work failed.
+    failures: u32,
+}
+
+/// Where a campaign stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// It will claim at this moment.
+    Looking {
+        at: Moment,
+    },
+    /// A claim is under way; a hint that came meanwhile is kept.
+    Asking {
+        seq: Seq,
+        hinted: Option<Moment>,
+    },
+    Owning(Own),
+    /// The work was told to stop, and has not ended yet.
+    Stopping {
+        own: Own,
+        then: Then,
+        hard_at: Option<Moment>,
+    },
+    /// The work has ended; the ticket is to be released at this moment.
+    Letting {
+        at: Moment,
+        then: Then,
+    },
+    /// A release is under way.
+    Releasing {
+        seq: Seq,
+        then: Then,
+    },
+    Left,
+}
+
+/// An ownership, and the lease that it stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Own {
+    pub(crate) lease: LeaseId,
+    pub(crate) grant: Grant,
+}
+
+/// What follows the end of an ownership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    /// Queue again in the same step, at the tail.
+    Again,
+    /// Compete again after a while.
+    Later(Duration),
+    Leave,
+}
+
+/// What can happen to a campaign.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// Somebody says that a ticket may be free by then.
+    Hinted(Moment),
+    /// The claim or release that it waited for has left.
+    Sent(Seq),
+    /// The store gave a ticket, in answer to the request of this number.
+    Granted(Seq, Own),
+    /// The store said, in answer to the request of this number, when to look again.
+    Waiting(Seq, Moment),
+    /// The store said, in answer to the request of this number, that nothing is held.
+    Released(Seq),
+    /// The request of this number came to nothing; try again then.
+    Unanswered(Seq, Moment),
+    /// The store says that this lease holds the ticket, as the campaign may not know.
+    Holds(Option<Grant>),
+    /// The ownership is to end.
+    End(Ending),
+    /// The lease is over. Whatever stood on it has to be gone by the hard stop.
+    LeaseOver {
+        ending: Ending,
+        hard_at: Moment,
+    },
+    /// The work and its cleanup have ended.
+    Stopped(Token),
+    Tick,
+}
+
+/// What a transition looks at beside state and event.
+pub(crate) struct Scene<'a> {
+    pub(crate) now: Moment,
+    pub(crate) timing: &'a Timing,
+    /// The lease, while it is trusted.
+    pub(crate) live: Option<LeaseId>,
+    pub(crate) planted: Planted,
+    pub(crate) out: &'a mut dyn FnMut(Output),
+}
+
+impl Campaign {
+    pub(crate) fn new(want: Want, now: Moment) -> Self {
+        Self { want, state: State::Looking { at: now }, failures: 0 }
+    }
+
+    /// One that only releases what the store says is held, and nobody knows why.
+    pub(crate) fn unknown(want: Want, now: Moment) -> Self {
+        Self { want, state: State::Letting { at: now, then: Then::Leave }, failures: 0 }
+    }
+
+    /// When it wants to claim.
+    pub(crate) fn claims_at(&self) -> Option<Moment> {
+        if let State::Looking { at } = self.state { Some(at) } else { None }
+    }
+
+    /// When it wants to release.
+    pub(crate) fn releases_at(&self) -> Option<Moment> {
+        if let State::Letting { at, .. } = self.state { Some(at) } else { None }
+    }
+
+    /// When the harder stop is due.
+    pub(crate) fn hard_at(&self) -> Option<Moment> {
+        if let State::Stopping { hard_at, .. } = self.state { hard_at } else { None }
+    }
+
+    /// What the release says.
+    pub(crate) fn leave(&self) -> Leave {
+        let how = match self.state {
+            State::Letting { then: Then::Again, .. } => Leaving::SteppedDown,
+            State::Letting { then: Then::Later(wait), .. } if !wait.is_zero() => Leaving::Failed,
+            _ => Leaving::Released,
+        };
+        Leave { resource: self.want.resource.clone(), how }
+    }
+
+    /// The ownership whose work runs or winds down.
+    pub(crate) fn working(&self) -> Option<Own> {
+        match &self.state {
+            State::Owning(own) | State::Stopping { own, .. } => Some(*own),
+            _ => None,
+        }
+    }
+
+    /// The ownership that may be relied on while its lease is trusted.
+    pub(crate) fn owning(&self) -> Option<Own> {
+        if let State::Owning(own) = self.state { Some(own) } else { None }
+    }
+
+    /// Whether the request of this number is the newest one about this resource.
+    pub(crate) fn awaits(&self, number: Seq) -> bool {
+        matches!(self.state, State::Asking { seq, .. } | State::Releasing { seq, .. } if seq == number)
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.state == State::Left
+    }
+
+    /// The table.
+    pub(crate) fn on(&mut self, event: Event, scene: &mut Scene<'_>) {
+        use State::{Asking, Left, Letting, Looking, Owning, Releasing, Stopping};
+        let now = scene.now;
+        let state = core::mem::replace(&mut self.state, Left);
+        self.state = match (state, event) {
+            (Looking { at }, Event::Hinted(soon)) => Looking { at: at.or(soon) },
+            (Asking { seq, hinted }, Event::Hinted(soon)) => {
+                Asking { seq, hinted: Some(hinted.map_or(soon, |before| before.or(soon))) }
+            }
+
+            (Looking { .. }, Event::Sent(seq)) => Asking { seq, hinted: None },
+            (Letting { then, .. }, Event::Sent(_)) if impatient(then, scene) => Looking { at: now },
+            (Letting { then, .. }, Event::Sent(seq)) => Releasing { seq, then },
+
+            (Asking { seq, .. }, Event::Granted(to, own)) if seq == to => self.start(own, scene),
+            (Releasing { seq, then: Then::Again }, Event::Granted(to, own)) if seq == to => {
+                self.start(own, scene)
+            }
+            (Looking { .. } | Letting { .. } | Releasing { .. }, Event::Granted(_, own))
+                if scene.planted.has(Bug::ReadoptAfterRelease) =>
+            {
+                self.start(own, scene)
+            }
+            (Asking { seq, hinted }, Event::Waiting(to, at)) if seq == to => {
+                Looking { at: hinted.map_or(at, |soon| at.or(soon)) }
+            }
+            (Releasing { seq, then: Then::Again }, Event::Waiting(to, at)) if seq == to => Looking { at },
+            (Releasing { seq, then }, Event::Released(to)) if seq == to => self.after(then, scene),
+            (Asking { seq, .. }, Event::Unanswered(to, at)) if seq == to => Looking { at },
+            (Releasing { seq, then }, Event::Unanswered(to, at)) if seq == to => Letting { at, then },
+
+            (Owning(own), Event::Holds(grant)) if grant != Some(own.grant) => {
+                self.stop(own, Ending::Missing, scene)
+            }
+            (Stopping { own, then, hard_at }, Event::Holds(grant)) if grant != Some(own.grant) => {
+                Stopping { own, then, hard_at: sooner(hard_at, now + scene.timing.margin() / 2) }
+            }
+            (Looking { .. } | Asking { .. }, Event::Holds(Some(_))) => {
+                Letting { at: now, then: Then::Later(Duration::ZERO) }
+            }
+
+            (Owning(own), Event::End(ending)) => self.stop(own, ending, scene),
+            (Stopping { own, then, hard_at }, Event::End(ending)) => {
+                self.stop_again(own, then, hard_at, ending, scene)
+            }
+            (Looking { .. } | Asking { .. }, Event::End(Ending::Left)) => match scene.live {
+                Some(_) => Letting { at: now, then: Then::Leave },
+                None => self.after(Then::Leave, scene),
+            },
+            (Letting { at, .. }, Event::End(Ending::Left)) => Letting { at, then: Then::Leave },
+            (Releasing { seq, .. }, Event::End(Ending::Left)) => Releasing { seq, then: Then::Leave },
+
+            (Owning(own), Event::LeaseOver { ending, .. }) if scene.planted.has(Bug::ClaimWhileWorkRuns) => {
+                self.stop(own, ending, scene);
+                Looking { at: now }
+            }
+            (Owning(own), Event::LeaseOver { ending, hard_at }) => {
+                self.stop(own, ending, scene);
+                Stopping { own, then: Then::Again, hard_at: Some(hard_at) }
+            }
+            (Stopping { own, then, hard_at }, Event::LeaseOver { hard_at: latest, .. }) => {
+                Stopping { own, then, hard_at: sooner(hard_at, latest) }
+            }
+            (Looking { .. } | Asking { .. }, Event::LeaseOver { .. }) => Looking { at: now },
+            (Letting { then, .. } | Releasing { then, .. }, Event::LeaseOver { .. }) => {
+                self.after(then, scene)
+            }
+
+            (Stopping { own, then, .. }, Event::Stopped(token)) if own.grant.token == token => {
+                if scene.live == Some(own.lease) {
+                    Letting { at: now, then }
+                } else {
+                    self.after(then, scene)
+                }
+            }
+            (Stopping { own, then, hard_at: Some(at) }, Event::Tick) if now.has_reached(at) => {
+                (scene.out)(Output::StopHard {
+                    resource: self.want.resource.clone(),
+                    token: own.grant.token,
+                });
+                Stopping { own, then, hard_at: None }
+            }
+
+            (unchanged, _) => unchanged,
+        };
+    }
+
+    fn start(&mut self, own: Own, scene: &mut Scene<'_>) -> State {
+        (scene.out)(Output::Start(Ownership { resource: self.want.resource.clone(), grant: own.grant }));
+        State::Owning(own)
+    }
+
+    /// The first stop: from here on the ownership is not relied on.
+    fn stop(&mut self, own: Own, ending: Ending, scene: &mut Scene<'_>) -> State {
+        let resource = self.want.resource.clone();
+        (scene.out)(Output::Stop { resource, token: own.grant.token, ending });
+        let then = self.then(ending, scene.timing);
+        if scene.planted.has(Bug::ReleaseBeforeStop) && ending.is_gentle() {
+            return State::Letting { at: scene.now, then };
+        }
+        let patience = if ending.is_gentle() { scene.timing.grace() } else { scene.timing.margin() / 2 };
+        State::Stopping { own, then, hard_at: Some(scene.now + patience) }
+    }
+
+    /// Another reason to end what is ending already: the work is told once, but it may have to hurry.
+    fn stop_again(
+        &mut self,
+        own: Own,
+        then: Then,
+        hard_at: Option<Moment>,
+        ending: Ending,
+        scene: &Scene<'_>,
+    ) -> State {
+        let then = if matches!(ending, Ending::Left | Ending::Finished) { Then::Leave } else { then };
+        let hurry = scene.now + scene.timing.margin() / 2;
+        State::Stopping {
+            own,
+            then,
+            hard_at: if ending.is_gentle() { hard_at } else { sooner(hard_at, hurry) },
+        }
+    }
+
+    fn then(&mut self, ending: Ending, timing: &Timing) -> Then {
+        self.failures = if ending == Ending::Failed { self.failures + 1 } else { 0 };
+        match ending {
+            Ending::Finished | Ending::Left => Then::Leave,
+            // It doubles from a tenth of a second up to the ttl.
+            Ending::Failed => {
+                Then::Later((Duration::from_millis(50) * 2u32.pow(self.failures.min(16))).min(timing.ttl()))
+            }
+            Ending::Missing => Then::Later(Duration::ZERO),
+            _ => Then::Again,
+        }
+    }
+
+    /// Nothing is held any more: what now?
+    fn after(&mut self, then: Then, scene: &mut Scene<'_>) -> State {
+        match then {
+            Then::Again => State::Looking { at: scene.now },
+            Then::Later(wait) => State::Looking { at: scene.now + wait },
+            Then::Leave => {
+                (scene.out)(Output::Left(self.want.resource.clone()));
+                State::Left
+            }
+        }
+    }
+
+    /// The name of the resource.
+    pub(crate) fn resource(&self) -> &ResourceName {
+        &self.want.resource
+    }
+}
+
+/// The earlier of two hard stops. One that was carried out already is not repeated.
+fn sooner(hard_at: Option<Moment>, latest: Moment) -> Option<Moment> {
+    hard_at.map(|at| at.or(latest))
+}
+
+fn impatient(then: Then, scene: &Scene<'_>) -> bool {
+    scene.planted.has(Bug::ClaimBeforeReleaseAnswered) && then != Then::Leave
+}

@@ -1,0 +1,123 @@
+//! The leases of a store, and the one judgement of life.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::time::Duration;
+
+use crate::message::{Closing, LeaseId, Notice, Seq};
+use crate::moment::StoreTime;
+use crate::names::{Label, Metadata, ResourceName};
+
+/// How long the record of a dead lease is kept, so that a late `open` cannot make it again.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+/// How many old records one `open` clears: bounded work.
+const CLEARED: usize = 8;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lease {
+    pub(super) label: Label,
+    pub(super) metadata: Metadata,
+    pub(super) ttl: Duration,
+    pub(super) opened_at: StoreTime,
+    pub(super) expires_at: StoreTime,
+    pub(super) ended: Option<Ended>,
+    /// The number of the newest renewal.
+    pub(super) renewed: Seq,
+    /// Per resource, the numbers of the newest claim and the newest release.
+    pub(super) newest: BTreeMap<ResourceName, Newest>,
+    /// Where this lease is an owner.
+    pub(super) held: BTreeSet<ResourceName>,
+    pub(super) notices: BTreeMap<ResourceName, Notice>,
+}
+
+/// What a lease last asked for at one resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Newest {
+    pub(super) claimed: Seq,
+    pub(super) released: Seq,
+}
+
+/// How a lease came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ended {
+    pub(super) at: StoreTime,
+    pub(super) why: Closing,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Leases {
+    all: BTreeMap<LeaseId, Lease>,
+    /// The dead, in the order in which they were found dead.
+    dead: VecDeque<LeaseId>,
+}
+
+impl Leases {
+    pub(super) fn get(&self, id: LeaseId) -> Option<&Lease> {
+        self.all.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: LeaseId) -> Option<&mut Lease> {
+        self.all.get_mut(&id)
+    }
+
+    pub(super) fn insert(&mut self, id: LeaseId, lease: Lease) {
+        self.all.insert(id, lease);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
+        self.all.iter().map(|(id, lease)| (*id, lease))
+    }
+
+    /// Whether the lease lives as of `judged`. Marks nobody.
+    pub(super) fn lives(&self, id: LeaseId, judged: StoreTime) -> bool {
+        self.all.get(&id).is_some_and(|lease| lease.ended.is_none() && lease.expires_at > judged)
+    }
+
+    /// The same, and a lease that is found run out is marked dead: its death is stable from here on.
+    pub(super) fn judge(&mut self, id: LeaseId, judged: StoreTime) -> bool {
+        let Some(lease) = self.all.get(&id) else { return false };
+        let expires_at = lease.expires_at;
+        if lease.ended.is_none() && expires_at <= judged {
+            self.end(id, Ended { at: expires_at, why: Closing::Expired });
+            return false;
+        }
+        lease.ended.is_none()
+    }
+
+    /// Marks the lease dead. One that is dead already stays as it is.
+    pub(super) fn end(&mut self, id: LeaseId, ended: Ended) {
+        let Some(lease) = self.all.get_mut(&id) else { return };
+        if lease.ended.is_none() {
+            lease.ended = Some(ended);
+            lease.notices.clear();
+            lease.newest.clear();
+            self.dead.push_back(id);
+        }
+    }
+
+    /// When and why the lease ended, for the history of what it held. For one that has run out without
+    /// being marked: as it will be marked.
+    pub(super) fn ending(&self, id: LeaseId, judged: StoreTime) -> Ended {
+        match self.all.get(&id) {
+            Some(lease) => lease.ended.unwrap_or(Ended { at: lease.expires_at, why: Closing::Expired }),
+            None => Ended { at: judged, why: Closing::Expired },
+        }
+    }
+
+    /// Forgets a few that died long ago. One that a resource still names is kept until that is looked at.
+    pub(super) fn clear_old(&mut self, now: StoreTime) {
+        for _ in 0..CLEARED.min(self.dead.len()) {
+            let Some(id) = self.dead.pop_front() else { return };
+            let Some(lease) = self.all.get(&id) else { continue };
+            let old = lease.ended.is_some_and(|ended| ended.at + REMEMBERED <= now);
+            if !old {
+                self.dead.push_front(id);
+                return;
+            }
+            if lease.held.is_empty() {
+                self.all.remove(&id);
+            } else {
+                self.dead.push_back(id);
+            }
+        }
+    }
+}

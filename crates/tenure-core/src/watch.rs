@@ -1,0 +1,217 @@
+//! What a worker has seen of the store's clock, and up to which store time it can vouch: `judged_by`.
+//!
+//! The store's clock may step forward. Whoever watched it before the step knows better how much time has
+//! gone by, and its judgement of another's death is held back to that. The watch belongs to the worker and
+//! outlives its leases.
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use crate::moment::{Moment, StoreTime};
+use crate::planted::{Bug, Planted};
+
+/// Answers closer together than this part of `longest` are kept as one: their least.
+const FINENESS: u32 = 32;
+/// So many are kept at the most; beyond it, answers are kept as one however far apart.
+const MOST: usize = 128;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Watch {
+    /// In order of arrival: those of the last `longest`, and the one before them.
+    seen: VecDeque<Seen>,
+    /// Since when the watch has had no gap of a `longest` or more.
+    watching_since: Option<Moment>,
+    planted: Planted,
+}
+
+/// One answer, or several that came close together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Seen {
+    first_at: Moment,
+    last_at: Moment,
+    /// The store's clock less the worker's, on either clock; the least of the answers.
+    ahead_of_boot: i64,
+    ahead_of_raw: i64,
+    slow: bool,
+}
+
+impl Seen {
+    fn is_beside(&self, later: &Self, close: Duration) -> bool {
+        self.slow == later.slow && later.last_at.longest_since(self.first_at) < close
+    }
+}
+
+impl Watch {
+    pub(crate) fn new(planted: Planted) -> Self {
+        Self { seen: VecDeque::new(), watching_since: None, planted }
+    }
+
+    /// Takes note of an answer that came `now`, `took` as long, and was stamped with `store`.
+    pub(crate) fn note(
+        &mut self,
+        now: Moment,
+        took: Duration,
+        store: StoreTime,
+        ttl: Duration,
+        longest: Duration,
+    ) {
+        let gap = self.seen.back().map(|last| now.longest_since(last.last_at));
+        if gap.is_none_or(|gap| gap >= longest) {
+            self.watching_since = Some(now);
+        }
+        let answer = Seen {
+            first_at: now,
+            last_at: now,
+            ahead_of_boot: difference(store, now.boot_micros()),
+            ahead_of_raw: difference(store, now.raw_micros()),
+            slow: took > ttl / 20,
+        };
+        let full = self.seen.len() >= MOST;
+        match self.seen.back_mut() {
+            Some(last) if full || last.is_beside(&answer, longest / FINENESS) => {
+                last.last_at = now;
+                last.ahead_of_boot = last.ahead_of_boot.min(answer.ahead_of_boot);
+                last.ahead_of_raw = last.ahead_of_raw.min(answer.ahead_of_raw);
+            }
+            _ => self.seen.push_back(answer),
+        }
+        while self.seen.get(1).is_some_and(|second| now.shortest_since(second.last_at) > longest) {
+            self.seen.pop_front();
+        }
+    }
+
+    /// The latest store time that the worker can vouch for `now`; nothing on first contact.
+    ///
+    /// A slow answer would hold the judgement back by what it took, so it is left out, but only where an
+    /// earlier quick one is at hand: else the last look before a step could be among the slow ones.
+    pub(crate) fn judged_by(&self, now: Moment) -> Option<StoreTime> {
+        let forgetful = self.planted.has(Bug::SlowAnswersForgotten);
+        let mut quick = forgetful && self.seen.iter().any(|seen| !seen.slow);
+        let mut least: Option<i64> = None;
+        for seen in &self.seen {
+            if seen.slow && quick {
+                continue;
+            }
+            quick |= !seen.slow;
+            let by_boot = seen.ahead_of_boot.saturating_add_unsigned(now.boot_micros());
+            let by_raw = seen.ahead_of_raw.saturating_add_unsigned(now.raw_micros());
+            let vouched = by_boot.min(by_raw);
+            least = Some(least.map_or(vouched, |least| least.min(vouched)));
+        }
+        least.map(|micros| StoreTime::from_micros(u64::try_from(micros).unwrap_or(0)))
+    }
+
+    /// How long a newcomer has to watch still before it has watched for one `longest`.
+    pub(crate) fn still_to_watch(&self, now: Moment, longest: Duration) -> Option<Duration> {
+        let since = self.watching_since?;
+        let until = since + longest;
+        (!now.has_surely_reached(until)).then(|| now.surely_until(until))
+    }
+}
+
+fn difference(store: StoreTime, own: u64) -> i64 {
+    let clamp = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
+    clamp(store.as_micros()).saturating_sub(clamp(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+    const QUICK: Duration = Duration::from_millis(1);
+    const SLOW: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::new(Duration::from_secs(seconds), Duration::from_secs(seconds))
+    }
+
+    fn store(seconds: u64) -> StoreTime {
+        StoreTime::from_micros(seconds * 1_000_000)
+    }
+
+    fn watch(answers: &[(u64, Duration, u64)]) -> Watch {
+        let mut watch = Watch::new(Planted::default());
+        for (now, took, stamp) in answers {
+            watch.note(at(*now), *took, store(*stamp), TTL, TTL);
+        }
+        watch
+    }
+
+    #[test]
+    fn on_first_contact_nothing_is_vouched_for() {
+        assert_eq!(watch(&[]).judged_by(at(5)), None);
+    }
+
+    #[test]
+    fn a_step_forward_is_not_believed_by_those_who_watched_before_it() {
+        let watch = watch(&[(0, QUICK, 1000), (3, QUICK, 1003), (6, QUICK, 1066)]);
+
+        assert_eq!(watch.judged_by(at(7)), Some(store(1007)));
+    }
+
+    #[test]
+    fn a_step_forward_is_believed_once_all_have_seen_it_for_longer_than_the_longest_lease() {
+        let watch = watch(&[
+            (0, QUICK, 1000),
+            (3, QUICK, 1063),
+            (6, QUICK, 1066),
+            (9, QUICK, 1069),
+            (14, QUICK, 1074),
+            (18, QUICK, 1078),
+        ]);
+
+        assert_eq!(watch.judged_by(at(19)), Some(store(1079)));
+    }
+
+    #[test]
+    fn one_answer_from_before_the_window_is_kept() {
+        let watch = watch(&[(0, QUICK, 1000), (100, QUICK, 1160)]);
+
+        assert_eq!(watch.judged_by(at(101)), Some(store(1101)));
+    }
+
+    #[test]
+    fn a_slow_answer_after_a_quick_one_does_not_hold_the_judgement_back() {
+        let watch = watch(&[(0, QUICK, 1000), (3, SLOW, 1002), (6, QUICK, 1006)]);
+
+        assert_eq!(watch.judged_by(at(7)), Some(store(1007)));
+    }
+
+    #[test]
+    fn a_slow_answer_before_the_first_quick_one_counts() {
+        let watch = watch(&[(0, SLOW, 999), (3, QUICK, 1063)]);
+
+        assert_eq!(watch.judged_by(at(4)), Some(store(1003)));
+    }
+
+    #[test]
+    fn time_asleep_is_not_vouched_for() {
+        let watch = watch(&[(0, QUICK, 1000)]);
+        let after_suspend = Moment::new(Duration::from_secs(60), Duration::from_secs(1));
+
+        assert_eq!(watch.judged_by(after_suspend), Some(store(1001)));
+    }
+
+    #[test]
+    fn a_newcomer_watches_for_one_longest_and_a_gap_begins_it_anew() {
+        let mut watch = watch(&[(0, QUICK, 1000), (6, QUICK, 1006)]);
+
+        assert_eq!(watch.still_to_watch(at(7), TTL), Some(Duration::from_secs(3)));
+        assert_eq!(watch.still_to_watch(at(10), TTL), None);
+        watch.note(at(20), QUICK, store(1020), TTL, TTL);
+        assert_eq!(watch.still_to_watch(at(20), TTL), Some(TTL));
+    }
+
+    #[test]
+    fn many_answers_cost_little_memory() {
+        let mut watch = Watch::new(Planted::default());
+        for n in 0..100_000u64 {
+            let now = Moment::new(Duration::from_millis(n), Duration::from_millis(n));
+            let took = if n.is_multiple_of(2) { QUICK } else { SLOW };
+            watch.note(now, took, store(1000), TTL, TTL);
+        }
+
+        assert!(watch.seen.len() <= MOST, "{}", watch.seen.len());
+    }
+}
