@@ -68,6 +68,13 @@ enum Then {
     Leave,
 }
 
+/// What goes to the store for many campaigns at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Batch {
+    Claims,
+    Releases,
+}
+
 /// What can happen to a campaign.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
@@ -117,14 +124,14 @@ impl Campaign {
         Self { want, state: State::Letting { at: now, then: Then::Leave }, failures: 0 }
     }
 
-    /// When it wants to claim.
-    pub(crate) fn claims_at(&self) -> Option<Moment> {
-        if let State::Looking { at } = self.state { Some(at) } else { None }
-    }
-
-    /// When it wants to release.
-    pub(crate) fn releases_at(&self) -> Option<Moment> {
-        if let State::Letting { at, .. } = self.state { Some(at) } else { None }
+    /// When it wants to claim, or to release.
+    pub(crate) fn due(&self, batch: Batch) -> Option<Moment> {
+        match (batch, &self.state) {
+            (Batch::Claims, State::Looking { at }) | (Batch::Releases, State::Letting { at, .. }) => {
+                Some(*at)
+            }
+            _ => None,
+        }
     }
 
     /// When the harder stop is due.

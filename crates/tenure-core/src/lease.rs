@@ -91,9 +91,14 @@ impl Tries {
         }
     }
 
+    /// The attempt under way.
+    pub(crate) fn under_way(&self) -> Option<Seq> {
+        if let Self::Out(attempt) = self { Some(attempt.seq) } else { None }
+    }
+
     /// Whether the attempt of this number is the one under way.
     pub(crate) fn awaits(&self, seq: Seq) -> bool {
-        matches!(self, Self::Out(attempt) if attempt.seq == seq)
+        self.under_way() == Some(seq)
     }
 
     /// The attempt under way, if its time is up.

@@ -8,6 +8,7 @@ mod history;
 mod leases;
 mod read;
 mod resource;
+mod tickets;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -17,10 +18,10 @@ use self::history::History;
 pub use self::history::{HISTORY, Happened, Record};
 use self::leases::{Ended, Lease, Leases};
 pub use self::read::{OwnerView, ResourceView, WaiterView};
-use self::resource::{Resource, SetBy, Tenant, Turn, step};
+use self::resource::{Resource, Tenant};
 use crate::message::{
-    Answer, Call, Claimed, Closing, Grant, Hint, Holding, Incarnation, LeaseId, Leave, Leaving, Notice,
-    Released, Request, Said, Stamp, Token, Waiting, Want, Why, Wish,
+    Answer, Call, Closing, Grant, Hint, Holding, Incarnation, LeaseId, Notice, Request, Said, Stamp, Token,
+    Wish,
 };
 use crate::moment::StoreTime;
 use crate::names::{Label, LimitError, Metadata, ResourceName};
@@ -30,12 +31,6 @@ use crate::planted::{Bug, Planted};
 pub const BATCH: usize = 250;
 /// How many notices one answer carries.
 pub const NOTICES: usize = 64;
-/// How many dead waiters one operation clears.
-const CLEARED: usize = 8;
-/// Up to this place, waiters look a step after the one before; the rest leave it for a ttl.
-const WATCHFUL: u32 = 8;
-/// Nobody is told to look again sooner.
-const SOONEST: Duration = Duration::from_millis(1);
 /// 2200-01-01, in microseconds: tokens stay below 2^53, so that every language can hold them.
 const LATEST_WALL: u64 = 7_258_118_400_000_000;
 
@@ -188,9 +183,14 @@ impl Ledger {
         metadata: &Metadata,
     ) -> Said {
         self.see(here, request.longest.max(ttl));
-        self.leases.clear_old(here.now);
+        self.leases.clear_old(here.now, request.judged_by);
         if self.leases.get(request.lease).is_some() {
-            let lives = self.leases.judge(request.lease, judged(here, request));
+            // It marks nobody: a late repetition of a first contact has no `judged_by`, and must not end by a
+            // clock that stepped since what has been renewed since.
+            let lives = match self.planted.has(Bug::RepeatedOpenMarks) {
+                true => self.leases.judge(request.lease, here.now),
+                false => self.leases.lives(request.lease, self.judged(here, request)),
+            };
             return if lives { Said::Opened } else { Said::Gone };
         }
         let lease = Lease {
@@ -210,16 +210,18 @@ impl Ledger {
     }
 
     fn renew(&mut self, here: Here, request: &Request) -> Said {
-        self.see(here, Duration::ZERO);
-        let judged = self.judged_unless(here, request, Bug::JudgedByMissingInRenew);
-        if !self.leases.judge(request.lease, judged) {
-            return self.not_alive(here, request);
-        }
-        let repeated_is_kept = self.planted.has(Bug::RepeatedRenewalKept);
-        let Some(lease) = self.leases.get_mut(request.lease) else { return Said::Gone };
-        if request.seq <= lease.renewed && !repeated_is_kept {
+        self.see(here, request.longest);
+        let lease = self.leases.get(request.lease).filter(|lease| lease.ended.is_none());
+        let late = lease.is_some_and(|lease| request.seq <= lease.renewed);
+        let late = late && !self.planted.has(Bug::RepeatedRenewalKept);
+        // Before it judges anything: what it vouches for may be outdated, too.
+        if late && !self.planted.has(Bug::OvertakenJudges) {
             return Said::Stale;
         }
+        if !self.leases.judge(request.lease, self.judged(here, request)) {
+            return self.not_alive(here, request);
+        }
+        let Some(lease) = self.leases.get_mut(request.lease).filter(|_| !late) else { return Said::Stale };
         lease.renewed = lease.renewed.max(request.seq);
         lease.expires_at = here.now + lease.ttl;
         let notices = lease.notices.values().take(NOTICES).cloned().collect();
@@ -238,156 +240,6 @@ impl Ledger {
         Said::Gone
     }
 
-    fn claim(&mut self, here: Here, request: &Request, wants: &[Want]) -> Said {
-        self.see(here, request.longest);
-        let judged = self.judged_unless(here, request, Bug::JudgedByOff);
-        if !self.leases.judge(request.lease, judged) {
-            return Said::Gone;
-        }
-        Said::Claimed(wants.iter().map(|want| self.claim_one(here, judged, request, want)).collect())
-    }
-
-    fn claim_one(&mut self, here: Here, judged: StoreTime, request: &Request, want: &Want) -> Claimed {
-        let id = request.lease;
-        let name = &want.resource;
-        let Some(lease) = self.leases.get_mut(id) else { return Claimed::Stale };
-        let newest = lease.newest.entry(name.clone()).or_default();
-        let stale = request.seq < newest.claimed || request.seq <= newest.released;
-        if stale && !self.planted.has(Bug::ReleaseWithoutSeq) {
-            return Claimed::Stale;
-        }
-        newest.claimed = request.seq;
-        let set_by = SetBy { opened_at: lease.opened_at, lease: id, seq: request.seq };
-        let resized = match self.resources.get_mut(name) {
-            Some(record) => record.resize(want.tickets, set_by, here.now),
-            None => {
-                self.resources.insert(name.clone(), Resource::new(want.tickets, set_by, here.now));
-                false
-            }
-        };
-        if resized {
-            self.ask_surplus(name);
-        }
-        let reaped = self.reap(name, judged);
-        let claimed = match self.quarantine_left(judged) {
-            Some(left) => self.wait(here, name, id, want.priority, judged, Some(left)),
-            None => self.consider(here, name, id, want.priority, judged),
-        };
-        if reaped || resized {
-            self.wake(name, Some(id), judged);
-        }
-        claimed
-    }
-
-    /// Grants what the worker holds already, or what it may take now; else it waits.
-    fn consider(
-        &mut self,
-        here: Here,
-        name: &ResourceName,
-        id: LeaseId,
-        priority: i32,
-        judged: StoreTime,
-    ) -> Claimed {
-        let count_off = self.planted.has(Bug::TicketsNotCounted);
-        let Some(record) = self.resources.get_mut(name) else { return Claimed::Stale };
-        if let Some(tenant) = record.tenancy_of(id) {
-            return Claimed::Granted(tenant.grant);
-        }
-        let place = record.queue(id, priority);
-        let ahead = count(record.before(place).filter(|waiter| self.leases.lives(*waiter, judged)));
-        let ttl = self.leases.get(id).map_or(Duration::ZERO, |lease| lease.ttl);
-        let may = record.turn(ahead, step(ttl), here.now) == Turn::Now || count_off;
-        match may.then(|| record.grant(id, here.now, here.wall)).flatten() {
-            Some(grant) => {
-                self.begin(here, name, id, grant);
-                Claimed::Granted(grant)
-            }
-            None => self.wait(here, name, id, priority, judged, None),
-        }
-    }
-
-    /// Queues the worker once, and says when to look again.
-    fn wait(
-        &mut self,
-        here: Here,
-        name: &ResourceName,
-        id: LeaseId,
-        priority: i32,
-        judged: StoreTime,
-        quarantine: Option<Duration>,
-    ) -> Claimed {
-        let Some(record) = self.resources.get_mut(name) else { return Claimed::Stale };
-        // An owner that asks again during a quarantine has no place in the queue, and needs none.
-        let place = if record.tenancy_of(id).is_none() { Some(record.queue(id, priority)) } else { None };
-        let before = place.into_iter().flat_map(|place| record.before(place));
-        let ahead = count(before.filter(|waiter| self.leases.lives(*waiter, judged)));
-        let ttl = self.leases.get(id).map_or(Duration::ZERO, |lease| lease.ttl);
-        let later = match ahead {
-            0..=WATCHFUL => step(ttl) * ahead,
-            _ => ttl,
-        };
-        // Where the caller's judgement lags behind the store's clock, or that clock went back, the span would
-        // be longer than any lease: looking once per ttl finds out when they agree again.
-        let left = |lease: &Lease| lease.expires_at.since(judged).min(lease.ttl);
-        let first_to_end = || {
-            let leases = record.tenants().filter_map(|tenant| self.leases.get(tenant.lease));
-            leases.map(left).min().unwrap_or(Duration::ZERO)
-        };
-        let (look_again, why) = match (quarantine, record.turn(ahead, step(ttl), here.now)) {
-            (Some(left), _) => (left + later, Why::Quarantine),
-            (None, Turn::At(at)) => (at.since(here.now), Why::Turn),
-            (None, Turn::Now | Turn::Taken) => (first_to_end() + later, Why::Taken),
-        };
-        Claimed::Waiting(Waiting { ahead, look_again: look_again.max(SOONEST), why })
-    }
-
-    fn release(&mut self, here: Here, request: &Request, leaves: &[Leave]) -> Said {
-        self.see(here, Duration::ZERO);
-        let judged = self.judged_unless(here, request, Bug::JudgedByMissingInRelease);
-        if !self.leases.judge(request.lease, judged) {
-            return Said::Gone;
-        }
-        Said::Released(leaves.iter().map(|leave| self.release_one(here, judged, request, leave)).collect())
-    }
-
-    fn release_one(&mut self, here: Here, judged: StoreTime, request: &Request, leave: &Leave) -> Released {
-        let (id, name) = (request.lease, &leave.resource);
-        let Some(lease) = self.leases.get_mut(id) else { return Released::Stale };
-        let newest = lease.newest.entry(name.clone()).or_default();
-        // A claim forbids older releases, too: a store that forgot the release, but not the claim after it,
-        // must not free what was granted since.
-        let stale = request.seq <= newest.claimed || request.seq <= newest.released;
-        if stale && !self.planted.has(Bug::ReleaseWithoutSeq) {
-            return Released::Stale;
-        }
-        newest.released = request.seq;
-        lease.notices.remove(name);
-        let Some(record) = self.resources.get_mut(name) else { return Released::Free };
-        record.leave_queue(id);
-        let tenant = record.tenancy_of(id).copied();
-        if let Some(tenant) = tenant {
-            self.vacate(name, &tenant, here.now, leave.how.into());
-        }
-        let released = match leave.how {
-            Leaving::SteppedDown => Released::Again(self.queue_again(here, name, id, judged)),
-            Leaving::Released | Leaving::Failed => Released::Free,
-        };
-        if tenant.is_some() {
-            self.wake(name, Some(id), judged);
-        }
-        released
-    }
-
-    fn queue_again(&mut self, here: Here, name: &ResourceName, id: LeaseId, judged: StoreTime) -> Claimed {
-        let Some(record) = self.resources.get_mut(name) else { return Claimed::Stale };
-        record.queue_last(id);
-        self.reap(name, judged);
-        match self.quarantine_left(judged) {
-            Some(left) => self.wait(here, name, id, 0, judged, Some(left)),
-            None => self.consider(here, name, id, 0, judged),
-        }
-    }
-
     fn held(&self, id: LeaseId) -> Said {
         let Some(lease) = self.leases.get(id).filter(|lease| lease.ended.is_none()) else {
             return Said::Gone;
@@ -404,7 +256,8 @@ impl Ledger {
             return Said::Closed;
         };
         let held: Vec<ResourceName> = lease.held.iter().take(BATCH).cloned().collect();
-        self.leases.end(id, Ended { at: here.now, why });
+        let at = here.now.min(lease.expires_at);
+        self.leases.end(id, Ended { at, why });
         for name in &held {
             self.wake(name, None, here.now);
         }
@@ -421,112 +274,46 @@ impl Ledger {
     }
 
     /// How long there are no grants still. A quarantine that is over stays over, also when `longest` grows.
-    fn quarantine_left(&mut self, judged: StoreTime) -> Option<Duration> {
+    fn quarantine_left(&mut self, judged: StoreTime, vouched: StoreTime) -> Option<Duration> {
         let until = self.quarantine_from? + self.longest;
         if until <= judged || self.planted.has(Bug::QuarantineOff) {
             self.quarantine_from = None;
             return None;
         }
-        Some(until.since(judged).min(self.longest))
+        Some(until.since(vouched).min(self.longest))
     }
 
-    /// Frees the tickets of owners that are dead, and forgets a few dead waiters. Says whether any was freed.
-    fn reap(&mut self, name: &ResourceName, judged: StoreTime) -> bool {
-        let Some(record) = self.resources.get_mut(name) else { return false };
-        let dead: Vec<LeaseId> =
-            record.waiters().filter(|waiter| !self.leases.lives(*waiter, judged)).take(CLEARED).collect();
-        for waiter in dead {
-            self.leases.judge(waiter, judged);
-            record.leave_queue(waiter);
-        }
-        let owners: Vec<Tenant> = record.tenants().copied().collect();
-        let mut reaped = false;
-        for tenant in owners {
-            if !self.leases.judge(tenant.lease, judged) {
-                let ended = self.leases.ending(tenant.lease, judged);
-                self.vacate(name, &tenant, ended.at, ended.why.into());
-                reaped = true;
-            }
-        }
-        reaped
-    }
-
-    /// Writes a new ownership down, beside the resource itself.
-    fn begin(&mut self, here: Here, name: &ResourceName, id: LeaseId, grant: Grant) {
-        let Some(lease) = self.leases.get_mut(id) else { return };
-        lease.held.insert(name.clone());
-        lease.notices.remove(name);
-        let worker = lease.label.clone();
-        let what = Happened::Granted;
-        self.history.add(Record { at: here.now, resource: name.clone(), worker, grant, what });
-    }
-
-    /// Frees a ticket, everywhere where it is written down.
-    fn vacate(&mut self, name: &ResourceName, tenant: &Tenant, at: StoreTime, what: Happened) {
-        if let Some(record) = self.resources.get_mut(name) {
-            record.vacate(tenant.grant.ticket, at);
-            if self.planted.has(Bug::TokenResetOnRelease) {
-                (record.term, record.token) = Default::default();
-            }
-        }
-        if let Some(lease) = self.leases.get_mut(tenant.lease) {
-            lease.held.remove(name);
-            let (worker, grant) = (lease.label.clone(), tenant.grant);
-            self.history.add(Record { at, resource: name.clone(), worker, grant, what });
-        }
-    }
-
-    /// Hints those who may take a free ticket at once, and tells the next to look one step later.
-    fn wake(&mut self, name: &ResourceName, except: Option<LeaseId>, judged: StoreTime) {
-        let Some(record) = self.resources.get(name) else { return };
-        let dead = count(record.tenants().filter(|tenant| !self.leases.lives(tenant.lease, judged)));
-        let free = record.free() + dead.min(record.tickets());
-        if free == 0 {
-            return;
-        }
-        let waiters = record.waiters().filter(|waiter| self.leases.lives(*waiter, judged));
-        for (position, lease) in waiters.take(free as usize + 1).enumerate() {
-            let ttl = self.leases.get(lease).map_or(Duration::ZERO, |lease| lease.ttl);
-            let after = if position < free as usize { Duration::ZERO } else { step(ttl) };
-            if Some(lease) != except {
-                self.hints.push(Hint { lease, resource: name.clone(), after });
-            }
-        }
-    }
-
-    /// After K was lowered: the owners of the highest tickets are asked to hand over.
-    fn ask_surplus(&mut self, name: &ResourceName) {
-        let Some(record) = self.resources.get(name) else { return };
-        for tenant in record.surplus() {
-            notify(&mut self.leases, name, tenant, Wish::Lowered);
-        }
-    }
-
+    /// The ownership under `token`, or who owns instead. One whose lease is marked dead is over.
     fn tenant_of(&self, resource: &str, token: Token) -> Result<Tenant, Asked> {
-        let record = self.resources.get(resource);
-        let mut tenants = record.into_iter().flat_map(Resource::tenants);
-        match tenants.find(|tenant| tenant.grant.token == token) {
-            Some(tenant) => Ok(*tenant),
-            None => {
-                let present = record.into_iter().flat_map(Resource::tenants);
-                Err(Asked::OtherOwners(present.map(|tenant| tenant.grant.token).collect()))
-            }
-        }
+        let tenants = self.resources.get(resource).into_iter().flat_map(Resource::tenants);
+        let present: Vec<&Tenant> = tenants.filter(|tenant| !self.leases.is_marked(tenant.lease)).collect();
+        let named = present.iter().find(|tenant| tenant.grant.token == token);
+        named
+            .map(|tenant| **tenant)
+            .ok_or_else(|| Asked::OtherOwners(present.iter().map(|tenant| tenant.grant.token).collect()))
     }
 
-    /// The time by which this request judges life, unless a bug is planted here.
-    fn judged_unless(&self, here: Here, request: &Request, bug: Bug) -> StoreTime {
-        if self.planted.has(bug) || self.planted.has(Bug::JudgedByOff) {
-            here.now
-        } else {
-            judged(here, request)
+    /// The time by which this request judges life: the store's clock, as far as the caller's own can vouch for
+    /// it. One that a later renewal has overtaken judges nobody: what it vouched for may be from before the
+    /// store's clock went back.
+    fn judged(&self, here: Here, request: &Request) -> StoreTime {
+        let overtaken = self.leases.get(request.lease).is_some_and(|lease| request.seq < lease.renewed);
+        if overtaken && !self.planted.has(Bug::OvertakenJudges) {
+            return StoreTime::from_micros(0);
         }
+        self.vouched(here, request)
     }
-}
 
-/// The time by which a request judges life: the store's clock, as far as the caller's own can vouch for it.
-fn judged(here: Here, request: &Request) -> StoreTime {
-    request.judged_by.map_or(here.now, |vouched| vouched.min(here.now))
+    /// The store's clock, as far as the caller's own can vouch for it.
+    fn vouched(&self, here: Here, request: &Request) -> StoreTime {
+        let bug = match request.call {
+            Call::Renew => self.planted.has(Bug::JudgedByMissingInRenew),
+            Call::Release(_) => self.planted.has(Bug::JudgedByMissingInRelease),
+            _ => false,
+        };
+        let off = bug || self.planted.has(Bug::JudgedByOff);
+        request.judged_by.filter(|_| !off).map_or(here.now, |vouched| vouched.min(here.now))
+    }
 }
 
 /// Leaves a notice for the worker of an ownership. A stronger one that stands already stays.
@@ -538,10 +325,6 @@ fn notify(leases: &mut Leases, name: &ResourceName, tenant: &Tenant, wish: Wish)
         Some(standing) => *standing = notice,
         None => drop(lease.notices.insert(name.clone(), notice)),
     }
-}
-
-fn count<T>(items: impl Iterator<Item = T>) -> u32 {
-    u32::try_from(items.count()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

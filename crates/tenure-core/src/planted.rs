@@ -40,6 +40,10 @@ pub enum Bug {
     ClaimBeforeReleaseAnswered,
     /// Slow answers are left out of `judged_by` although nothing earlier vouches for the store's clock.
     SlowAnswersForgotten,
+    /// A repeated `open` marks its lease dead by the store's clock alone.
+    RepeatedOpenMarks,
+    /// A late request judges life by what it vouched for when it was sent.
+    OvertakenJudges,
     /// The control: an owner that believes for 1.15 ttl.
     BelieveTooLong,
 }

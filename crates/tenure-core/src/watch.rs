@@ -82,13 +82,18 @@ impl Watch {
 
     /// The latest store time that the worker can vouch for `now`; nothing on first contact.
     ///
-    /// A slow answer would hold the judgement back by what it took, so it is left out, but only where an
-    /// earlier quick one is at hand: else the last look before a step could be among the slow ones.
-    pub(crate) fn judged_by(&self, now: Moment) -> Option<StoreTime> {
+    /// A slow answer would hold the judgement back by what it took, so it is left out, but only where a quick
+    /// one before it, without a gap in between, saw the same: else the last look before a step could be
+    /// among the slow ones.
+    pub(crate) fn judged_by(&self, now: Moment, longest: Duration) -> Option<StoreTime> {
         let forgetful = self.planted.has(Bug::SlowAnswersForgotten);
         let mut quick = forgetful && self.seen.iter().any(|seen| !seen.slow);
+        let mut before: Option<&Seen> = None;
         let mut least: Option<i64> = None;
         for seen in &self.seen {
+            quick &= before.is_none_or(|before| seen.first_at.longest_since(before.last_at) < longest)
+                || forgetful;
+            before = Some(seen);
             if seen.slow && quick {
                 continue;
             }
@@ -140,14 +145,14 @@ mod tests {
 
     #[test]
     fn on_first_contact_nothing_is_vouched_for() {
-        assert_eq!(watch(&[]).judged_by(at(5)), None);
+        assert_eq!(watch(&[]).judged_by(at(5), TTL), None);
     }
 
     #[test]
     fn a_step_forward_is_not_believed_by_those_who_watched_before_it() {
         let watch = watch(&[(0, QUICK, 1000), (3, QUICK, 1003), (6, QUICK, 1066)]);
 
-        assert_eq!(watch.judged_by(at(7)), Some(store(1007)));
+        assert_eq!(watch.judged_by(at(7), TTL), Some(store(1007)));
     }
 
     #[test]
@@ -161,28 +166,36 @@ mod tests {
             (18, QUICK, 1078),
         ]);
 
-        assert_eq!(watch.judged_by(at(19)), Some(store(1079)));
+        assert_eq!(watch.judged_by(at(19), TTL), Some(store(1079)));
     }
 
     #[test]
     fn one_answer_from_before_the_window_is_kept() {
         let watch = watch(&[(0, QUICK, 1000), (100, QUICK, 1160)]);
 
-        assert_eq!(watch.judged_by(at(101)), Some(store(1101)));
+        assert_eq!(watch.judged_by(at(101), TTL), Some(store(1101)));
     }
 
     #[test]
     fn a_slow_answer_after_a_quick_one_does_not_hold_the_judgement_back() {
         let watch = watch(&[(0, QUICK, 1000), (3, SLOW, 1002), (6, QUICK, 1006)]);
 
-        assert_eq!(watch.judged_by(at(7)), Some(store(1007)));
+        assert_eq!(watch.judged_by(at(7), TTL), Some(store(1007)));
     }
 
     #[test]
     fn a_slow_answer_before_the_first_quick_one_counts() {
         let watch = watch(&[(0, SLOW, 999), (3, QUICK, 1063)]);
 
-        assert_eq!(watch.judged_by(at(4)), Some(store(1003)));
+        assert_eq!(watch.judged_by(at(4), TTL), Some(store(1003)));
+    }
+
+    #[test]
+    fn a_quick_answer_from_before_a_gap_does_not_stand_for_a_slow_one_after_it() {
+        // The clock went back by 60 s in the gap, and forward again after the slow answer.
+        let watch = watch(&[(0, QUICK, 1000), (15, SLOW, 955), (20, QUICK, 1020)]);
+
+        assert_eq!(watch.judged_by(at(21), TTL), Some(store(961)));
     }
 
     #[test]
@@ -190,7 +203,7 @@ mod tests {
         let watch = watch(&[(0, QUICK, 1000)]);
         let after_suspend = Moment::new(Duration::from_secs(60), Duration::from_secs(1));
 
-        assert_eq!(watch.judged_by(after_suspend), Some(store(1001)));
+        assert_eq!(watch.judged_by(after_suspend, TTL), Some(store(1001)));
     }
 
     #[test]

@@ -1,19 +1,18 @@
 //! The worker's state machine: one lease, many campaigns. Inputs in, outputs out, time as an argument.
 
+mod answers;
+mod due;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::campaign::{Campaign, Event, Own, Scene};
-use crate::lease::{Attempt, Farewell, Lease, Live, Opening, Tries, Unsettled};
-use crate::ledger::BATCH;
-use crate::message::{
-    Answer, Call, Claimed, Closing, Grant, Holding, LeaseId, Notice, Released, Request, Said, Seq, Stamp,
-    Waiting, Want, Wish,
-};
+use crate::campaign::{Batch, Campaign, Event, Scene};
+use crate::lease::{Attempt, Farewell, Lease, Live, Tries};
+use crate::message::{Call, Grant, LeaseId, Request, Seq, Token, Waiting, Want};
 use crate::moment::Moment;
-use crate::names::{Label, Metadata, ResourceName, Tickets};
-use crate::output::{Ending, HeldBack, Input, Now, Output, Report};
+use crate::names::{Label, Metadata, ResourceName};
+use crate::output::{Ending, Input, Now, Output, Report};
 use crate::planted::{Bug, Planted};
 use crate::timing::{Clock, Timing};
 use crate::watch::Watch;
@@ -38,8 +37,8 @@ pub struct Worker {
     lease: Lease,
     farewells: Vec<Farewell>,
     campaigns: BTreeMap<ResourceName, Campaign>,
-    claims: Vec<Attempt>,
-    releases: Vec<Attempt>,
+    agenda: Agenda,
+    under_way: Vec<Asked>,
     seq: Seq,
     longest: Duration,
     watch: Watch,
@@ -59,6 +58,51 @@ enum Mode {
     Done,
 }
 
+/// A batch of claims or releases that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Asked {
+    attempt: Attempt,
+    batch: Batch,
+}
+
+/// By when no campaign wants anything, so that ten thousand of them need not be looked at with every input.
+/// It may be too early, never too late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Agenda {
+    claims: Option<Moment>,
+    releases: Option<Moment>,
+    hard_stops: Option<Moment>,
+}
+
+impl Agenda {
+    fn note(&mut self, campaign: &Campaign) {
+        self.claims = earlier(self.claims, campaign.due(Batch::Claims));
+        self.releases = earlier(self.releases, campaign.due(Batch::Releases));
+        self.hard_stops = earlier(self.hard_stops, campaign.hard_at());
+    }
+
+    fn at(&self, batch: Batch) -> Option<Moment> {
+        match batch {
+            Batch::Claims => self.claims,
+            Batch::Releases => self.releases,
+        }
+    }
+
+    fn set(&mut self, batch: Batch, at: Option<Moment>) {
+        match batch {
+            Batch::Claims => self.claims = at,
+            Batch::Releases => self.releases = at,
+        }
+    }
+}
+
+fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.or(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 impl Worker {
     /// A worker that competes for nothing yet. It asks for a lease with its first campaign.
     #[must_use]
@@ -72,8 +116,8 @@ impl Worker {
             lease: Lease::Absent { open_at: now },
             farewells: Vec::new(),
             campaigns: BTreeMap::new(),
-            claims: Vec::new(),
-            releases: Vec::new(),
+            agenda: Agenda::default(),
+            under_way: Vec::new(),
             seq: Seq(0),
             longest: timing.ttl(),
             watch: Watch::new(planted),
@@ -99,18 +143,15 @@ impl Worker {
             Input::Enter(want) => self.enter(now, want),
             Input::StepDown(resource) => self.tell(now, &resource, Event::End(Ending::SteppedDown)),
             Input::Leave(resource) => self.tell(now, &resource, Event::End(Ending::Left)),
-            Input::End { resource, token, ending } => {
-                let own = self.campaigns.get(&resource).and_then(Campaign::working);
-                if own.is_some_and(|own| own.grant.token == token) {
-                    self.tell(now, &resource, Event::End(ending));
-                }
+            Input::End { resource, token, ending } if self.works_under(&resource, token) => {
+                self.tell(now, &resource, Event::End(ending));
             }
+            Input::End { .. } | Input::Tick => {}
             Input::Stopped { resource, token } => self.tell(now, &resource, Event::Stopped(token)),
             Input::Answered(request, answer) => self.answered(now, &request, answer),
             Input::Failed(request) => self.unanswered(now, request.seq),
             Input::Hinted { resource, after } => self.tell(now, &resource, Event::Hinted(now.at + after)),
             Input::Beat => self.beat_at = now.at,
-            Input::Tick => {}
             Input::Shutdown => self.shut_down(now),
         }
         self.advance(now);
@@ -138,23 +179,17 @@ impl Worker {
                 live.unsettled.iter().for_each(|unsettled| at(now.until(unsettled.held.at())));
             }
         }
-        for attempt in self.claims.iter().chain(&self.releases) {
-            at(now.until(attempt.due));
-        }
+        self.under_way.iter().for_each(|asked| at(now.until(asked.attempt.due)));
         for farewell in self.farewells.iter().filter(|farewell| self.may_close(farewell.id)) {
             at(now.until(farewell.tries.at()));
         }
-        let claims_in = self.claims_in(now).filter(|_| self.claims.len() < AT_ONCE);
-        let may_release = self.live().is_some() && self.releases.len() < AT_ONCE;
-        for campaign in self.campaigns.values() {
-            campaign.hard_at().into_iter().for_each(|hard_at| at(now.until(hard_at)));
-            if let (Some(look_at), Some(held_back)) = (campaign.claims_at(), claims_in) {
-                at(now.until(look_at).max(held_back));
-            }
-            if let (Some(let_at), true) = (campaign.releases_at(), may_release) {
-                at(now.until(let_at));
+        for batch in [Batch::Claims, Batch::Releases] {
+            let may_send_in = self.may_send_in(now, batch).filter(|_| self.count_under_way(batch) < AT_ONCE);
+            if let (Some(wait), Some(due)) = (may_send_in, self.agenda.at(batch)) {
+                at(now.until(due).max(wait));
             }
         }
+        self.agenda.hard_stops.into_iter().for_each(|hard_at| at(now.until(hard_at)));
         soonest
     }
 
@@ -181,19 +216,15 @@ impl Worker {
         self.live().map(|live| live.id)
     }
 
-    // ---- inputs ------------------------------------------------------------------------------------------
-
     fn enter(&mut self, now: Now, want: Want) {
-        if self.mode != Mode::Serving {
-            return;
-        }
-        match self.campaigns.get_mut(&want.resource) {
+        let resource = want.resource.clone();
+        match self.campaigns.get_mut(&resource) {
+            _ if self.mode != Mode::Serving => {}
             Some(campaign) => {
-                let resource = want.resource.clone();
                 campaign.want = want;
                 self.tell(now, &resource, Event::Hinted(now.at));
             }
-            None => drop(self.campaigns.insert(want.resource.clone(), Campaign::new(want, now.at))),
+            None => self.add(Campaign::new(want, now.at)),
         }
     }
 
@@ -204,176 +235,9 @@ impl Worker {
         }
     }
 
-    fn answered(&mut self, now: Now, request: &Request, answer: Answer) {
-        let Answer { stamp, said } = answer;
-        self.misses = 0;
-        self.longest = self.longest.max(stamp.longest);
-        let took = now.at.longest_since(request.asked_at);
-        self.watch.note(now.at, took, stamp.now, self.timing.ttl(), self.longest);
-        if matches!(request.call, Call::Close(_)) {
-            self.farewells.retain(|farewell| farewell.id != request.lease);
-            return;
-        }
-        self.claims.retain(|attempt| attempt.seq != request.seq);
-        self.releases.retain(|attempt| attempt.seq != request.seq);
-        match &mut self.lease {
-            Lease::Opening(opening) if opening.id == request.lease => match said {
-                Said::Opened => self.opened(now, stamp),
-                _ => self.lease = Lease::Absent { open_at: now.at },
-            },
-            Lease::Live(live) if live.id == request.lease => match said {
-                Said::Kept { notices, .. } if live.renewal.awaits(request.seq) => {
-                    self.kept(now, request.asked_at, stamp, notices);
-                }
-                Said::Claimed(answers) => self.claimed(now, request, stamp, answers),
-                Said::Released(answers) => self.released(now, request, stamp, answers),
-                Said::Held(holdings) => self.settle(now, request.seq, stamp, &holdings),
-                Said::Gone => self.gone(now),
-                Said::Stale if live.renewal.awaits(request.seq) => self.lose(now, Ending::Cloned),
-                Said::Kept { .. } | Said::Stale | Said::Opened | Said::Closed => {}
-            },
-            _ => {}
-        }
-    }
-
-    fn opened(&mut self, now: Now, stamp: Stamp) {
-        let Lease::Opening(Opening { id, first_asked_at, .. }) = self.lease else { return };
-        let trusted_until = first_asked_at + self.trust();
-        let renewal = Tries::Next(first_asked_at + self.timing.renew());
-        self.lease =
-            Lease::Live(Live { id, trusted_until, renewal, confirmed: stamp.incarnation, unsettled: None });
-        self.out.push_back(Output::Trust(Some(trusted_until)));
-        if let Some(left) = self.still_to_watch(now.at) {
-            self.out.push_back(Output::Report(Report::HeldBack(HeldBack::Watching, left)));
-        }
-        self.expire(now);
-    }
-
-    fn kept(&mut self, now: Now, asked_at: Moment, stamp: Stamp, notices: Vec<Notice>) {
-        let confirmation_off = self.planted.has(Bug::ConfirmationOff);
-        let Lease::Live(live) = &mut self.lease else { return };
-        live.renewal = Tries::Next(asked_at + self.timing.renew());
-        if live.confirmed == stamp.incarnation || confirmation_off {
-            live.unsettled = None;
-            self.extend(now, if self.planted.has(Bug::TrustFromTheReply) { now.at } else { asked_at });
-        } else {
-            match &mut live.unsettled {
-                Some(unsettled) if unsettled.incarnation == stamp.incarnation => {
-                    unsettled.asked_at = asked_at;
-                }
-                unsettled => {
-                    let held = Tries::Next(now.at);
-                    *unsettled = Some(Unsettled { incarnation: stamp.incarnation, asked_at, held });
-                    self.out.push_back(Output::Report(Report::NewIncarnation));
-                }
-            }
-        }
-        for Notice { resource, token, wish } in notices {
-            let own = self.campaigns.get(&resource).and_then(Campaign::working);
-            if own.is_some_and(|own| own.grant.token == token) {
-                let ending = match wish {
-                    Wish::Asked => Ending::Asked,
-                    Wish::Lowered => Ending::Lowered,
-                    Wish::Evicted => Ending::Evicted,
-                };
-                self.tell(now, &resource, Event::End(ending));
-            }
-        }
-    }
-
-    /// `held` has answered: what agrees goes on, what is missing ends, what is not known is released.
-    fn settle(&mut self, now: Now, seq: Seq, stamp: Stamp, holdings: &[Holding]) {
-        let Lease::Live(live) = &mut self.lease else { return };
-        let id = live.id;
-        let Some(unsettled) = live.unsettled.take_if(|unsettled| unsettled.held.awaits(seq)) else { return };
-        if unsettled.incarnation != stamp.incarnation {
-            // Yet another life: the next renewal will tell which, and ask again.
-            return;
-        }
-        live.confirmed = stamp.incarnation;
-        let held: BTreeMap<&ResourceName, &Holding> =
-            holdings.iter().map(|held| (&held.resource, held)).collect();
-        self.tell_all(now, |campaign| {
-            let mine = campaign.working().filter(|own| own.lease == id).map(|own| own.grant);
-            let agreed = held.get(campaign.resource()).map(|held| match mine {
-                Some(grant) if (grant.ticket, grant.token) == (held.ticket, held.token) => grant,
-                _ => Grant { ticket: held.ticket, token: held.token, term: Default::default() },
-            });
-            Event::Holds(agreed)
-        });
-        for Holding { resource, .. } in holdings {
-            if !self.campaigns.contains_key(resource) {
-                let want = Want { resource: resource.clone(), tickets: Tickets::ONE, priority: 0 };
-                self.campaigns.insert(resource.clone(), Campaign::unknown(want, now.at));
-            }
-        }
-        self.extend(now, unsettled.asked_at);
-    }
-
-    fn claimed(&mut self, now: Now, request: &Request, stamp: Stamp, answers: Vec<Claimed>) {
-        let Call::Claim(wants) = &request.call else { return };
-        for (want, claimed) in wants.iter().zip(answers) {
-            self.claim_answered(now, request, stamp, &want.resource, claimed);
-        }
-    }
-
-    fn claim_answered(
-        &mut self,
-        now: Now,
-        request: &Request,
-        stamp: Stamp,
-        resource: &ResourceName,
-        claimed: Claimed,
-    ) {
-        let Lease::Live(live) = &self.lease else { return };
-        let own = |grant| Own { lease: live.id, grant };
-        let event = match claimed {
-            Claimed::Granted(grant)
-                if live.confirmed == stamp.incarnation || self.planted.has(Bug::ConfirmationOff) =>
-            {
-                Event::Granted(request.seq, own(grant))
-            }
-            // Another life of the store granted it: not taken up, and asked for again when that is confirmed.
-            Claimed::Granted(_) => Event::Waiting(request.seq, now.at + self.backoff(now)),
-            Claimed::Waiting(waiting) => {
-                self.out.push_back(Output::Report(Report::Queued(resource.clone(), waiting)));
-                Event::Waiting(request.seq, now.at + spread(now, waiting))
-            }
-            Claimed::Stale => return self.stale(now, request.seq, resource),
-        };
-        self.tell(now, resource, event);
-    }
-
-    fn released(&mut self, now: Now, request: &Request, stamp: Stamp, answers: Vec<Released>) {
-        let Call::Release(leaves) = &request.call else { return };
-        for (leave, released) in leaves.iter().zip(answers) {
-            match released {
-                Released::Free => self.tell(now, &leave.resource, Event::Released(request.seq)),
-                Released::Again(claimed) => {
-                    self.claim_answered(now, request, stamp, &leave.resource, claimed);
-                }
-                Released::Stale => self.stale(now, request.seq, &leave.resource),
-            }
-        }
-    }
-
-    /// Stale, in answer to one's newest request: somebody else uses this lease.
-    fn stale(&mut self, now: Now, seq: Seq, resource: &ResourceName) {
-        if self.campaigns.get(resource).is_some_and(|campaign| campaign.awaits(seq)) {
-            self.lose(now, Ending::Cloned);
-        }
-    }
-
-    /// The store does not know a lease that should live: it forgot, and may have forgotten others, too.
-    fn gone(&mut self, now: Now) {
-        self.held_back_until = Some(now.at + self.longest);
-        self.out.push_back(Output::Report(Report::HeldBack(HeldBack::StoreForgot, self.longest)));
-        self.lose(now, Ending::Gone);
-    }
-
+    /// A request came to nothing, as far as we know: it is repeated after a pause.
     fn unanswered(&mut self, now: Now, seq: Seq) {
-        let pause = self.backoff(now);
-        let retry_at = now.at + pause;
+        let retry_at = now.at + self.backoff(now);
         match &mut self.lease {
             Lease::Opening(opening) if opening.tries.awaits(seq) => opening.tries = Tries::Next(retry_at),
             Lease::Live(live) if live.renewal.awaits(seq) => {
@@ -387,221 +251,10 @@ impl Worker {
         for farewell in self.farewells.iter_mut().filter(|farewell| farewell.tries.awaits(seq)) {
             farewell.tries = Tries::Next(retry_at);
         }
-        self.claims.retain(|attempt| attempt.seq != seq);
-        self.releases.retain(|attempt| attempt.seq != seq);
+        self.under_way.retain(|asked| asked.attempt.seq != seq);
         self.misses = self.misses.saturating_add(1);
         self.out.push_back(Output::Report(Report::Unanswered(seq)));
         self.tell_all(now, |_| Event::Unanswered(seq, retry_at));
-    }
-
-    // ---- time --------------------------------------------------------------------------------------------
-
-    fn expire(&mut self, now: Now) {
-        if self.live().is_some_and(|live| now.at.has_reached(live.trusted_until)) {
-            self.lose(now, Ending::Expired);
-        }
-    }
-
-    /// Does what is due.
-    fn advance(&mut self, now: Now) {
-        self.give_up_overdue(now);
-        self.tell_all(now, |_| Event::Tick);
-        self.tend_lease(now);
-        self.send_claims(now);
-        self.send_releases(now);
-        self.campaigns.retain(|_, campaign| !campaign.has_left());
-        self.finish_leaving(now);
-        self.send_farewells(now);
-    }
-
-    fn give_up_overdue(&mut self, now: Now) {
-        let mut overdue: Vec<Seq> = Vec::new();
-        match &self.lease {
-            Lease::Opening(opening) => overdue.extend(opening.tries.overdue(now.at)),
-            Lease::Live(live) => {
-                overdue.extend(live.unsettled.iter().filter_map(|unsettled| unsettled.held.overdue(now.at)));
-            }
-            Lease::Absent { .. } => {}
-        }
-        overdue.extend(self.farewells.iter().filter_map(|farewell| farewell.tries.overdue(now.at)));
-        let asked = self.claims.iter().chain(&self.releases);
-        overdue.extend(asked.filter(|attempt| now.at.has_reached(attempt.due)).map(|attempt| attempt.seq));
-        for seq in overdue {
-            self.out.push_back(Output::Abandon(seq));
-            self.unanswered(now, seq);
-        }
-        if let Lease::Live(live) = &mut self.lease
-            && let Some(seq) = live.renewal.overdue(now.at)
-        {
-            // It has waited long enough already: the next attempt at once, on another connection.
-            live.renewal = Tries::Next(now.at);
-            self.out.push_back(Output::Abandon(seq));
-            self.out.push_back(Output::Report(Report::Unanswered(seq)));
-        }
-    }
-
-    fn tend_lease(&mut self, now: Now) {
-        match &self.lease {
-            Lease::Absent { open_at } if now.at.has_reached(*open_at) && self.wants_lease(now.at) => {
-                let opening = Opening { id: now.fresh, first_asked_at: now.at, tries: Tries::Next(now.at) };
-                self.lease = Lease::Opening(opening);
-                self.try_open(now);
-            }
-            Lease::Opening(opening) if now.at.has_reached(opening.first_asked_at + self.timing.trust()) => {
-                // Whatever the store may say now, nothing is left of it.
-                self.lease = Lease::Absent { open_at: now.at + self.backoff(now) };
-            }
-            Lease::Opening(opening) if opening.tries.is_next(now.at) => self.try_open(now),
-            Lease::Live(live) => {
-                let ask_held =
-                    live.unsettled.as_ref().is_some_and(|unsettled| unsettled.held.is_next(now.at));
-                if live.renewal.is_next(now.at) && self.has_beaten(now.at) {
-                    self.try_renew(now);
-                }
-                if ask_held {
-                    self.try_held(now);
-                }
-            }
-            Lease::Absent { .. } | Lease::Opening(_) => {}
-        }
-    }
-
-    fn try_open(&mut self, now: Now) {
-        let Lease::Opening(Opening { id, .. }) = self.lease else { return };
-        let (label, metadata, ttl) = (self.label.clone(), self.metadata.clone(), self.timing.ttl());
-        let limit = self.timing.trust() / 4;
-        let attempt = self.send(now, id, limit, Call::Open { ttl, label, metadata });
-        if let Lease::Opening(opening) = &mut self.lease {
-            opening.tries = Tries::Out(attempt);
-        }
-    }
-
-    fn try_renew(&mut self, now: Now) {
-        let Lease::Live(live) = &self.lease else { return };
-        let (id, limit) = (live.id, live.patience(now.at));
-        let attempt = self.send(now, id, limit, Call::Renew);
-        if let Lease::Live(live) = &mut self.lease {
-            live.renewal = Tries::Out(attempt);
-        }
-    }
-
-    fn try_held(&mut self, now: Now) {
-        let Lease::Live(live) = &self.lease else { return };
-        let (id, limit) = (live.id, live.patience(now.at));
-        let attempt = self.send(now, id, limit, Call::Held);
-        if let Lease::Live(Live { unsettled: Some(unsettled), .. }) = &mut self.lease {
-            unsettled.held = Tries::Out(attempt);
-        }
-    }
-
-    fn send_claims(&mut self, now: Now) {
-        if self.claims_in(now.at).is_none_or(|wait| !wait.is_zero()) {
-            return;
-        }
-        while self.claims.len() < AT_ONCE {
-            let due = self.campaigns.values().filter(|campaign| is_due(campaign.claims_at(), now));
-            let wants: Vec<Want> = due.take(BATCH).map(|campaign| campaign.want.clone()).collect();
-            let Some(id) = self.lease().filter(|_| !wants.is_empty()) else { return };
-            let names: Vec<ResourceName> = wants.iter().map(|want| want.resource.clone()).collect();
-            let attempt = self.send(now, id, self.timing.ttl() / 4, Call::Claim(wants));
-            self.claims.push(attempt);
-            for name in names {
-                self.tell(now, &name, Event::Sent(attempt.seq));
-            }
-        }
-    }
-
-    fn send_releases(&mut self, now: Now) {
-        while self.releases.len() < AT_ONCE {
-            let due = self.campaigns.values().filter(|campaign| is_due(campaign.releases_at(), now));
-            let leaves: Vec<_> = due.take(BATCH).map(Campaign::leave).collect();
-            let Some(id) = self.lease().filter(|_| !leaves.is_empty()) else { return };
-            let names: Vec<ResourceName> = leaves.iter().map(|leave| leave.resource.clone()).collect();
-            let attempt = self.send(now, id, self.timing.ttl() / 4, Call::Release(leaves));
-            self.releases.push(attempt);
-            for name in names {
-                self.tell(now, &name, Event::Sent(attempt.seq));
-            }
-        }
-    }
-
-    /// Once nothing is owned any more, the lease goes with all that is still queued.
-    fn finish_leaving(&mut self, now: Now) {
-        if self.mode != Mode::Leaving {
-            return;
-        }
-        if self.campaigns.values().any(|campaign| campaign.working().is_some()) {
-            return;
-        }
-        for (resource, _) in core::mem::take(&mut self.campaigns) {
-            self.out.push_back(Output::Left(resource));
-        }
-        let open_at = now.at;
-        match core::mem::replace(&mut self.lease, Lease::Absent { open_at }) {
-            Lease::Live(live) => {
-                self.out.push_back(Output::Trust(None));
-                self.bid_farewell(now, live.id, Closing::Left);
-            }
-            Lease::Opening(opening) => self.bid_farewell(now, opening.id, Closing::Left),
-            Lease::Absent { .. } => {}
-        }
-        if self.farewells.is_empty() {
-            self.mode = Mode::Done;
-            self.out.push_back(Output::Done);
-        }
-    }
-
-    fn send_farewells(&mut self, now: Now) {
-        self.farewells.retain(|farewell| !now.at.has_surely_reached(farewell.until));
-        for index in 0..self.farewells.len() {
-            let Farewell { id, why, ref tries, .. } = self.farewells[index];
-            if tries.is_next(now.at) && self.may_close(id) {
-                let attempt = self.send(now, id, self.timing.ttl() / 4, Call::Close(why));
-                self.farewells[index].tries = Tries::Out(attempt);
-            }
-        }
-    }
-
-    // ---- the lease's end, and what stands on it ----------------------------------------------------------
-
-    /// The lease is over for this worker, for ever.
-    fn lose(&mut self, now: Now, ending: Ending) {
-        let open_at = now.at;
-        let Lease::Live(live) = core::mem::replace(&mut self.lease, Lease::Absent { open_at }) else {
-            return;
-        };
-        self.out.push_back(Output::Trust(None));
-        if let Tries::Out(attempt) = live.renewal {
-            self.out.push_back(Output::Abandon(attempt.seq));
-        }
-        for attempt in self.claims.drain(..).chain(self.releases.drain(..)) {
-            self.out.push_back(Output::Abandon(attempt.seq));
-        }
-        let over_at = if ending == Ending::Expired { live.trusted_until } else { now.at };
-        let hard_at = over_at + self.timing.margin() / 2;
-        self.tell_all(now, |_| Event::LeaseOver { ending, hard_at });
-        // Gone: nobody waits for its expiry. Cloned: the clone may trust it still.
-        if ending == Ending::Expired {
-            self.bid_farewell(now, live.id, Closing::Expired);
-        }
-    }
-
-    fn bid_farewell(&mut self, now: Now, id: LeaseId, why: Closing) {
-        let until = now.at + self.timing.ttl() * 2;
-        self.farewells.push(Farewell { id, why, tries: Tries::Next(now.at), until });
-    }
-
-    /// A lease is closed only when the last work under it has ended.
-    fn may_close(&self, id: LeaseId) -> bool {
-        !self.campaigns.values().any(|campaign| campaign.working().is_some_and(|own| own.lease == id))
-    }
-
-    fn extend(&mut self, now: Now, asked_at: Moment) {
-        let trusted_until = asked_at + self.trust();
-        let Lease::Live(live) = &mut self.lease else { return };
-        live.trusted_until = trusted_until;
-        self.out.push_back(Output::Trust(Some(trusted_until)));
-        self.expire(now);
     }
 
     fn trust(&self) -> Duration {
@@ -614,10 +267,13 @@ impl Worker {
         }
     }
 
-    // ---- small things ------------------------------------------------------------------------------------
-
     fn live(&self) -> Option<&Live> {
         if let Lease::Live(live) = &self.lease { Some(live) } else { None }
+    }
+
+    fn works_under(&self, resource: &ResourceName, token: Token) -> bool {
+        let own = self.campaigns.get(resource).and_then(Campaign::working);
+        own.is_some_and(|own| own.grant.token == token)
     }
 
     fn wants_lease(&self, now: Moment) -> bool {
@@ -629,14 +285,22 @@ impl Worker {
         self.timing.beacon().is_none_or(|span| now.longest_since(self.beat_at) < span)
     }
 
-    /// How long until this worker may claim; nothing while it cannot tell.
-    fn claims_in(&self, now: Moment) -> Option<Duration> {
-        let live = self.live()?;
-        if live.unsettled.is_some() || self.mode != Mode::Serving {
-            return None;
+    fn count_under_way(&self, batch: Batch) -> usize {
+        self.under_way.iter().filter(|asked| asked.batch == batch).count()
+    }
+
+    /// How long until claims or releases may be sent; nothing while that cannot be told.
+    fn may_send_in(&self, now: Moment, batch: Batch) -> Option<Duration> {
+        // On leaving, all goes at once, with the lease.
+        let live = self.live().filter(|_| self.mode == Mode::Serving)?;
+        match batch {
+            Batch::Releases => Some(Duration::ZERO),
+            Batch::Claims if live.unsettled.is_some() => None,
+            Batch::Claims => {
+                let forgot = self.held_back_until.map_or(Duration::ZERO, |until| now.surely_until(until));
+                Some(forgot.max(self.still_to_watch(now).unwrap_or(Duration::ZERO)))
+            }
         }
-        let forgot = self.held_back_until.map_or(Duration::ZERO, |until| now.surely_until(until));
-        Some(forgot.max(self.still_to_watch(now).unwrap_or(Duration::ZERO)))
     }
 
     fn still_to_watch(&self, now: Moment) -> Option<Duration> {
@@ -660,34 +324,42 @@ impl Worker {
             seq: self.seq,
             asked_at: now.at,
             limit,
-            judged_by: self.watch.judged_by(now.at),
+            judged_by: self.watch.judged_by(now.at, self.longest),
             longest: self.longest,
             call,
         }));
         attempt
     }
 
+    fn add(&mut self, campaign: Campaign) {
+        self.agenda.note(&campaign);
+        self.campaigns.insert(campaign.resource().clone(), campaign);
+    }
+
     fn tell(&mut self, now: Now, resource: &ResourceName, event: Event) {
         let live = self.lease();
-        let Self { campaigns, timing, planted, out, .. } = self;
+        let Self { campaigns, agenda, timing, planted, out, .. } = self;
         let Some(campaign) = campaigns.get_mut(resource) else { return };
         let out = &mut |output| out.push_back(output);
         campaign.on(event, &mut Scene { now: now.at, timing, live, planted: *planted, out });
+        agenda.note(campaign);
+        if campaign.has_left() {
+            campaigns.remove(resource);
+        }
     }
 
     fn tell_all(&mut self, now: Now, event: impl Fn(&Campaign) -> Event) {
         let live = self.lease();
-        let Self { campaigns, timing, planted, out, .. } = self;
+        let Self { campaigns, agenda, timing, planted, out, .. } = self;
         let out = &mut |output| out.push_back(output);
-        for campaign in campaigns.values_mut() {
+        *agenda = Agenda::default();
+        campaigns.retain(|_, campaign| {
             let event = event(campaign);
             campaign.on(event, &mut Scene { now: now.at, timing, live, planted: *planted, out });
-        }
+            agenda.note(campaign);
+            !campaign.has_left()
+        });
     }
-}
-
-fn is_due(at: Option<Moment>, now: Now) -> bool {
-    at.is_some_and(|at| now.at.has_reached(at))
 }
 
 /// When to look again, a little later than told: waiters must not come all at once. The first in a queue

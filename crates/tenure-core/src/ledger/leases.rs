@@ -46,8 +46,8 @@ pub(super) struct Ended {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Leases {
     all: BTreeMap<LeaseId, Lease>,
-    /// The dead, in the order in which they were found dead.
-    dead: VecDeque<LeaseId>,
+    /// All of them, in the order in which they will be looked at for clearing.
+    turn: VecDeque<LeaseId>,
 }
 
 impl Leases {
@@ -61,10 +61,16 @@ impl Leases {
 
     pub(super) fn insert(&mut self, id: LeaseId, lease: Lease) {
         self.all.insert(id, lease);
+        self.turn.push_back(id);
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
         self.all.iter().map(|(id, lease)| (*id, lease))
+    }
+
+    /// Whether the lease is marked dead, or forgotten.
+    pub(super) fn is_marked(&self, id: LeaseId) -> bool {
+        self.all.get(&id).is_none_or(|lease| lease.ended.is_some())
     }
 
     /// Whether the lease lives as of `judged`. Marks nobody.
@@ -90,7 +96,6 @@ impl Leases {
             lease.ended = Some(ended);
             lease.notices.clear();
             lease.newest.clear();
-            self.dead.push_back(id);
         }
     }
 
@@ -103,20 +108,20 @@ impl Leases {
         }
     }
 
-    /// Forgets a few that died long ago. One that a resource still names is kept until that is looked at.
-    pub(super) fn clear_old(&mut self, now: StoreTime) {
-        for _ in 0..CLEARED.min(self.dead.len()) {
-            let Some(id) = self.dead.pop_front() else { return };
+    /// Forgets a few that died long ago, as far as the caller can vouch for it. One that a resource still
+    /// names is kept until that is looked at.
+    pub(super) fn clear_old(&mut self, now: StoreTime, vouched: Option<StoreTime>) {
+        for _ in 0..CLEARED.min(self.turn.len()) {
+            let Some(id) = self.turn.pop_front() else { return };
             let Some(lease) = self.all.get(&id) else { continue };
-            let old = lease.ended.is_some_and(|ended| ended.at + REMEMBERED <= now);
-            if !old {
-                self.dead.push_front(id);
-                return;
-            }
-            if lease.held.is_empty() {
+            let over = match lease.ended {
+                Some(ended) => ended.at + REMEMBERED <= now,
+                None => vouched.is_some_and(|vouched| lease.expires_at + REMEMBERED <= vouched.min(now)),
+            };
+            if over && lease.held.is_empty() {
                 self.all.remove(&id);
             } else {
-                self.dead.push_back(id);
+                self.turn.push_back(id);
             }
         }
     }

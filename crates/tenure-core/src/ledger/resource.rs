@@ -13,9 +13,7 @@ use crate::names::Tickets;
 /// The least that a later waiter leaves to each one before it.
 const SHORTEST_STEP: Duration = Duration::from_millis(100);
 /// However far back, nobody waits for more steps than this once a ticket is free.
-const MOST_STEPS: u32 = 10;
-/// The one that an operator named goes before every priority.
-const SUCCESSOR: i64 = i32::MAX as i64 + 1;
+pub(super) const MOST_STEPS: u32 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Resource {
@@ -44,10 +42,11 @@ pub(super) struct Tenant {
     pub(super) grant: Grant,
 }
 
-/// A place in the queue: by priority, then arrival.
+/// A place in the queue: those whom an operator named, the last named first; then by priority; then arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place {
-    priority: Reverse<i64>,
+    named: Reverse<u64>,
+    priority: Reverse<i32>,
     arrival: u64,
 }
 
@@ -161,26 +160,28 @@ impl Resource {
     pub(super) fn queue(&mut self, lease: LeaseId, priority: i32) -> Place {
         match self.places.get(&lease) {
             Some(place) => *place,
-            None => self.take_place(lease, i64::from(priority)),
+            None => self.take_place(lease, 0, priority),
         }
     }
 
-    /// Queues `lease` at the tail, with the lowest priority now waiting.
-    pub(super) fn queue_last(&mut self, lease: LeaseId) -> Place {
+    /// Queues `lease` at the tail, with the lowest priority of those who wait and live.
+    pub(super) fn queue_last(&mut self, lease: LeaseId, lives: impl Fn(LeaseId) -> bool) {
         self.leave_queue(lease);
-        let lowest = self.queue.keys().next_back().map_or(0, |place| place.priority.0);
-        self.take_place(lease, lowest)
+        let waiting = self.queue.iter().filter(|(_, waiter)| lives(**waiter));
+        let lowest = waiting.map(|(place, _)| place.priority.0).min();
+        self.take_place(lease, 0, lowest.unwrap_or(0));
     }
 
     /// Moves `lease`, which waits, to the head.
     pub(super) fn queue_first(&mut self, lease: LeaseId) {
+        let priority = self.places.get(&lease).map_or(0, |place| place.priority.0);
         self.leave_queue(lease);
-        self.take_place(lease, SUCCESSOR);
+        self.take_place(lease, self.arrivals + 1, priority);
     }
 
-    fn take_place(&mut self, lease: LeaseId, priority: i64) -> Place {
+    fn take_place(&mut self, lease: LeaseId, named: u64, priority: i32) -> Place {
         self.arrivals += 1;
-        let place = Place { priority: Reverse(priority), arrival: self.arrivals };
+        let place = Place { named: Reverse(named), priority: Reverse(priority), arrival: self.arrivals };
         self.queue.insert(place, lease);
         self.places.insert(lease, place);
         place

@@ -65,13 +65,13 @@ impl Checker {
     pub(crate) fn granted(
         &mut self,
         at: u64,
-        to: usize,
         resource: &ResourceName,
         tickets: u32,
-        grant: Grant,
+        own: Sight,
         believing: &[Sight],
         working: &[Sight],
     ) {
+        let grant = own.grant;
         let track = self.tracks.entry(resource.clone()).or_default();
         if !track.granted.insert(grant.token) {
             return;
@@ -90,8 +90,8 @@ impl Checker {
         if grant.term.0 != term.0 + 1 && !repeat {
             self.fail("S2", at, format!("{resource}: term {} after {}", grant.term.0, term.0));
         }
-        self.apart("S1", at, resource, tickets, Sight { actor: to, grant }, believing, "believes");
-        self.apart("S3", at, resource, tickets, Sight { actor: to, grant }, working, "works on");
+        self.apart("S1", at, resource, tickets, own, believing);
+        self.apart("S3", at, resource, tickets, own, working);
     }
 
     /// Nobody else has this ticket, and at most K have any.
@@ -103,7 +103,6 @@ impl Checker {
         tickets: u32,
         own: Sight,
         others: &[Sight],
-        does: &str,
     ) {
         let others: Vec<&Sight> =
             others.iter().filter(|sight| !self.is_evicted(resource, sight.grant.token)).collect();
@@ -116,7 +115,7 @@ impl Checker {
                 promise,
                 at,
                 format!(
-                    "{resource}: ticket {ticket} goes to {} under {new} while {} {does} it under {old}",
+                    "{resource}: ticket {ticket} goes to {} under {new} while {} has it under {old}",
                     own.actor, other.actor
                 ),
             );
@@ -134,7 +133,7 @@ impl Checker {
     /// A worker relies on an ownership from now, or for longer.
     pub(crate) fn believes(&mut self, at: u64, resource: &ResourceName, own: Sight, others: &[Sight]) {
         if !self.is_evicted(resource, own.grant.token) {
-            self.apart("S1", at, resource, u32::MAX, own, others, "believes");
+            self.apart("S1", at, resource, u32::MAX, own, others);
         }
     }
 

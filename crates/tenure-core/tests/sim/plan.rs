@@ -74,9 +74,9 @@ impl Plan {
             steps,
             restarts,
             tickets_change: rng.chance(300),
-            fault_every: longest * *rng.pick(&[1, 2, 4]) / 8,
-            wish_every: longest / *rng.pick(&[2, 5, 10]),
-            storm: longest * 40,
+            fault_every: longest * *rng.pick(&[1, 2, 2]) / 8,
+            wish_every: longest / *rng.pick(&[3, 7, 12]),
+            storm: longest * 80,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use tenure_core::{Input, Planted, ResourceName};
 
+use crate::actor::Actor;
 use crate::check::Violation;
 use crate::world::World;
 
@@ -118,9 +119,9 @@ fn lose_an_owner(world: &mut World) {
     let left = view.into_iter().flat_map(|view| view.owners).map(|owner| owner.left.as_micros() as u64).max();
     let left = HOP + left.unwrap_or(0) * 1_000_000 / world.store.rate;
     // With unequal clocks, what the candidates vouch for lags behind, and their own waiting takes longer.
-    let slowest = world.actors.iter().filter(|actor| !actor.crashed).map(|actor| actor.slowest_rate()).min();
+    let slowest = world.actors.iter().filter(|actor| !actor.crashed).map(Actor::slowest_rate).min();
     let lag = world.store.rate.max(1_000_000).saturating_sub(slowest.unwrap_or(1_000_000));
-    let allowed = left + 50 * MILLI + 2 * HOP + 3 * world.plan.longest() * lag / 1_000_000;
+    let allowed = left + 50 * MILLI + 2 * HOP + 4 * world.plan.longest() * lag / 1_000_000;
     let started = await_start(world, &resource, killed + 4 * world.plan.longest());
     if started.is_none_or(|at| at > killed + allowed) && world.check.violation.is_none() {
         let what = format!(

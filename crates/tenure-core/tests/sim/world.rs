@@ -29,6 +29,8 @@ pub(crate) struct World {
     /// When which resource was last given up, and when its next work started.
     pub(crate) released_at: BTreeMap<ResourceName, Real>,
     pub(crate) starts: Vec<(Real, usize, ResourceName)>,
+    /// Every event is printed.
+    told: bool,
     planted: Planted,
     queue: BinaryHeap<Entry>,
     serial: u64,
@@ -41,7 +43,9 @@ pub(crate) struct Store {
     incarnation: u128,
     down: bool,
     /// What the store falls back to when it loses some of its data.
-    snapshot: (Ledger, Marks),
+    snapshot: Option<(Ledger, Marks)>,
+    /// Whether the ledger knows the longest ttl of the run. One that does not has lost all, as it were.
+    knows_longest: bool,
     stepped_at: Real,
 }
 
@@ -51,6 +55,7 @@ struct Entry {
     event: Event,
 }
 
+#[derive(Debug)]
 enum Event {
     ToStore(usize, Request),
     ToWorker(usize, Input),
@@ -87,8 +92,17 @@ impl World {
             1 => 1_000_000 + plan.band,
             _ => rng.range(1_000_000 - plan.band, 1_000_000 + plan.band + 1),
         };
-        let snapshot = (ledger.clone(), BTreeMap::new());
-        let store = Store { ledger, rate, offset: 0, incarnation: 1, down: false, snapshot, stepped_at: 0 };
+        let (snapshot, knows_longest) = (None, false);
+        let store = Store {
+            ledger,
+            rate,
+            offset: 0,
+            incarnation: 1,
+            down: false,
+            snapshot,
+            knows_longest,
+            stepped_at: 0,
+        };
         let names =
             (0..plan.resources).map(|n| ResourceName::new(&format!("r{n}")).expect("a name")).collect();
         let mut world = Self {
@@ -104,6 +118,7 @@ impl World {
             calm: false,
             released_at: BTreeMap::new(),
             starts: Vec::new(),
+            told: std::env::var_os("TENURE_SIM_TRACE").is_some(),
             planted,
             queue: BinaryHeap::new(),
             serial: 0,
@@ -131,25 +146,17 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
-        if std::env::var_os("TRACE").is_some() {
-            match &event {
-                Event::ToStore(a, r) => {
-                    eprintln!("{} store<-{a} seq {} {:?} {:x}", self.at, r.seq.0, r.call, r.lease.0 >> 112)
-                }
-                Event::ToWorker(a, i) => eprintln!("{} {a}<- {i:?}", self.at),
-                Event::WorkEnds(a, r, t) => eprintln!("{} {a} workends {r} {t:?}", self.at),
-                Event::StoreBack(h) => eprintln!("{} back {h:?}", self.at),
-                Event::Fault => {
-                    eprintln!("{} fault offset {} inc {}", self.at, self.store.offset, self.store.incarnation)
-                }
-                _ => {}
-            }
+        if self.told && self.events == 1 {
+            println!("{:?}", self.plan);
+        }
+        if self.told {
+            println!("{:>10} us  {event:?}", self.at);
         }
         match event {
             Event::ToStore(actor, request) => self.store_gets(actor, request),
             Event::ToWorker(actor, input) => self.worker_gets(actor, input),
             Event::Wake(actor, wake) if self.actors[actor].wake == wake => {
-                self.worker_gets(actor, Input::Tick)
+                self.worker_gets(actor, Input::Tick);
             }
             Event::Wake(..) => {}
             Event::WorkEnds(actor, resource, token) => self.work_ends(actor, resource, token),
@@ -167,13 +174,14 @@ impl World {
     fn store_gets(&mut self, actor: usize, request: Request) {
         if self.store.down {
             if self.rng.chance(500) {
-                self.to_worker(actor, Input::Failed(request));
+                self.send_to_worker(actor, Input::Failed(request));
             }
             return;
         }
         let before = self.store.ledger.expiry(request.lease);
         let here = self.store.here(self.at);
         let answer = self.store.ledger.apply(here, &request);
+        self.store.knows_longest = answer.stamp.longest.as_micros() as u64 >= self.plan.longest();
         if matches!(answer.said, Said::Kept { .. }) {
             let moved = before.is_some() && before != self.store.ledger.expiry(request.lease);
             self.check.kept(self.at, request.lease, request.seq, moved);
@@ -182,10 +190,10 @@ impl World {
         for Hint { lease, resource, after } in self.store.ledger.take_hints() {
             let waiter = self.actors.iter().position(|actor| actor.worker.lease() == Some(lease));
             if let Some(waiter) = waiter {
-                self.to_worker(waiter, Input::Hinted { resource, after });
+                self.send_to_worker(waiter, Input::Hinted { resource, after });
             }
         }
-        self.to_worker(actor, Input::Answered(request, answer));
+        self.send_to_worker(actor, Input::Answered(request, answer));
     }
 
     /// Every grant is checked when the store makes it: by then, whoever had the ticket must have stopped.
@@ -216,7 +224,8 @@ impl World {
             .map_or(1, |view| view.tickets);
         let believing = self.sights(actor, |other| other.believes(self.at, resource));
         let working = self.sights(actor, |other| other.works(resource));
-        self.check.granted(self.at, actor, resource, tickets, *grant, &believing, &working);
+        let own = Sight { actor, grant: *grant };
+        self.check.granted(self.at, resource, tickets, own, &believing, &working);
     }
 
     fn sights(&self, except: usize, of: impl Fn(&Actor) -> Option<Grant>) -> Vec<Sight> {
@@ -224,7 +233,7 @@ impl World {
         others.filter_map(|(actor, other)| of(other).map(|grant| Sight { actor, grant })).collect()
     }
 
-    fn to_store(&mut self, actor: usize, request: Request) {
+    fn send_to_store(&mut self, actor: usize, request: Request) {
         if self.actors[actor].cut.requests {
             return;
         }
@@ -237,7 +246,7 @@ impl World {
         }
     }
 
-    fn to_worker(&mut self, actor: usize, input: Input) {
+    fn send_to_worker(&mut self, actor: usize, input: Input) {
         if self.actors[actor].cut.answers {
             return;
         }
@@ -258,7 +267,11 @@ impl World {
         let Plan { loss, duplication, slowness, .. } = self.plan;
         let longest = self.plan.longest();
         let delay = |rng: &mut Rng| match rng.chance(slowness) {
-            true => rng.range(0, longest * *rng.clone().pick(&[1, 1, 3])),
+            // From a hang that ends just in time to one that outlasts every lease.
+            true => {
+                let most = *rng.pick(&[longest / 4, longest, 3 * longest]);
+                rng.range(0, most)
+            }
             false => rng.range(100, 3 * MILLI),
         };
         let arrives = !self.rng.chance(loss);
@@ -299,7 +312,7 @@ impl World {
         match output {
             Output::Send(request) => {
                 self.check_send(index, &request);
-                self.to_store(index, request);
+                self.send_to_store(index, request);
             }
             Output::Trust(until) => {
                 self.actors[index].trust = until;
@@ -309,7 +322,7 @@ impl World {
                     }
                 }
             }
-            Output::Start(Ownership { resource, grant }) => self.start(index, resource, grant),
+            Output::Start(Ownership { resource, grant }) => self.start(index, &resource, grant),
             Output::Stop { resource, token, ending } => self.stop(index, resource, token, ending),
             Output::StopHard { resource, token } => {
                 // The other half of the margin is for dying.
@@ -365,9 +378,9 @@ impl World {
         }
     }
 
-    fn start(&mut self, index: usize, resource: ResourceName, grant: Grant) {
-        self.check.started(self.at, &resource, Sight { actor: index, grant });
-        if self.actors[index].works.contains_key(&resource) {
+    fn start(&mut self, index: usize, resource: &ResourceName, grant: Grant) {
+        self.check.started(self.at, resource, Sight { actor: index, grant });
+        if self.actors[index].works.contains_key(resource) {
             self.check.fail(
                 "L4",
                 self.at,
@@ -378,12 +391,12 @@ impl World {
         let lease = actor.worker.lease();
         actor.owned.insert(resource.clone(), grant);
         actor.works.insert(resource.clone(), Work { grant, lease, overtaken: false });
-        self.check_belief(index, &resource, grant);
+        self.check_belief(index, resource, grant);
         self.starts.push((self.at, index, resource.clone()));
-        let others = self.sights(index, |other| other.works(&resource));
+        let others = self.sights(index, |other| other.works(resource));
         let own = Sight { actor: index, grant };
         for other in others.iter().filter(|other| other.grant.ticket == grant.ticket) {
-            if !self.check.is_evicted(&resource, other.grant.token) {
+            if !self.check.is_evicted(resource, other.grant.token) {
                 let what = format!(
                     "{resource}: {} starts while {} works on the same ticket",
                     own.actor, other.actor
@@ -483,7 +496,9 @@ impl World {
             3 | 4 => self.freeze(actor, false),
             5 => self.freeze(actor, true),
             6 | 7 => self.crash(actor),
-            8 => self.store.snapshot = (self.store.ledger.clone(), self.check.marks()),
+            8 if self.store.knows_longest => {
+                self.store.snapshot = Some((self.store.ledger.clone(), self.check.marks()));
+            }
             9 if self.plan.restarts != Restarts::Never && !self.store.down => self.store_down(),
             10 | 11 if self.plan.steps => self.step(),
             _ => self.cut_off(actor),
@@ -542,7 +557,10 @@ impl World {
             Restarts::SomeLost => &[Restarts::Whole, Restarts::SomeLost],
             _ => &[Restarts::Whole],
         };
-        let how = *self.rng.pick(kinds);
+        let mut how = *self.rng.pick(kinds);
+        if how == Restarts::SomeLost && self.store.snapshot.is_none() {
+            how = Restarts::Whole;
+        }
         self.after(span, Event::StoreBack(how));
     }
 
@@ -552,7 +570,7 @@ impl World {
         let sane_clock = !self.plan.steps;
         match how {
             Restarts::SomeLost => {
-                let (ledger, marks) = self.store.snapshot.clone();
+                let (ledger, marks) = self.store.snapshot.clone().expect("a snapshot");
                 self.store.ledger = ledger;
                 self.check.data_lost(&marks, sane_clock);
             }
@@ -560,7 +578,7 @@ impl World {
                 self.store.ledger = Ledger::bereft().with_history(8).with_planted(self.planted);
                 self.check.data_lost(&Marks::new(), sane_clock);
                 // An older life of the store does not come back from here on.
-                self.store.snapshot = (self.store.ledger.clone(), Marks::new());
+                self.store.snapshot = None;
             }
             Restarts::Never | Restarts::Whole => {}
         }

@@ -1,0 +1,190 @@
+//! What the worker makes of the store's answers.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{Worker, spread};
+use crate::campaign::{Campaign, Event, Own};
+use crate::lease::{Lease, Live, Opening, Tries, Unsettled};
+use crate::message::{
+    Answer, Call, Claimed, Grant, Holding, Notice, Released, Request, Said, Seq, Stamp, Want, Wish,
+};
+use crate::moment::Moment;
+use crate::names::{ResourceName, Tickets};
+use crate::output::{Ending, HeldBack, Now, Output, Report};
+use crate::planted::Bug;
+
+impl Worker {
+    pub(super) fn answered(&mut self, now: Now, request: &Request, answer: Answer) {
+        let Answer { stamp, said } = answer;
+        self.misses = 0;
+        self.longest = self.longest.max(stamp.longest);
+        let took = now.at.longest_since(request.asked_at);
+        self.watch.note(now.at, took, stamp.now, self.timing.ttl(), self.longest);
+        if matches!(request.call, Call::Close(_)) {
+            self.farewells.retain(|farewell| farewell.id != request.lease);
+            return;
+        }
+        self.under_way.retain(|asked| asked.attempt.seq != request.seq);
+        match &mut self.lease {
+            Lease::Opening(opening) if opening.id == request.lease => match said {
+                Said::Opened => self.opened(now, stamp),
+                _ => self.lease = Lease::Absent { open_at: now.at + self.backoff(now) },
+            },
+            Lease::Live(live) if live.id == request.lease => match said {
+                Said::Kept { notices, .. } if live.renewal.awaits(request.seq) => {
+                    self.kept(now, request.asked_at, stamp, notices);
+                }
+                Said::Claimed(answers) => self.claimed(now, request, stamp, answers),
+                Said::Released(answers) => self.released(now, request, stamp, answers),
+                Said::Held(holdings) => self.settle(now, request.seq, stamp, &holdings),
+                Said::Gone => self.gone(now),
+                Said::Stale if live.renewal.awaits(request.seq) => self.lose(now, Ending::Cloned),
+                Said::Kept { .. } | Said::Stale | Said::Opened | Said::Closed => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn opened(&mut self, now: Now, stamp: Stamp) {
+        let Lease::Opening(Opening { id, first_asked_at, .. }) = self.lease else { return };
+        let trusted_until = first_asked_at + self.trust();
+        let renewal = Tries::Next(first_asked_at + self.timing.renew());
+        self.lease =
+            Lease::Live(Live { id, trusted_until, renewal, confirmed: stamp.incarnation, unsettled: None });
+        self.out.push_back(Output::Trust(Some(trusted_until)));
+        if let Some(left) = self.still_to_watch(now.at) {
+            self.out.push_back(Output::Report(Report::HeldBack(HeldBack::Watching, left)));
+        }
+        self.expire(now);
+    }
+
+    fn kept(&mut self, now: Now, asked_at: Moment, stamp: Stamp, notices: Vec<Notice>) {
+        let confirmation_off = self.planted.has(Bug::ConfirmationOff);
+        let Lease::Live(live) = &mut self.lease else { return };
+        live.renewal = Tries::Next(asked_at + self.timing.renew());
+        if live.confirmed == stamp.incarnation || confirmation_off {
+            live.unsettled = None;
+            self.extend(now, if self.planted.has(Bug::TrustFromTheReply) { now.at } else { asked_at });
+        } else {
+            match &mut live.unsettled {
+                Some(unsettled) if unsettled.incarnation == stamp.incarnation => {
+                    unsettled.asked_at = asked_at;
+                }
+                unsettled => {
+                    let held = Tries::Next(now.at);
+                    *unsettled = Some(Unsettled { incarnation: stamp.incarnation, asked_at, held });
+                    self.out.push_back(Output::Report(Report::NewIncarnation));
+                }
+            }
+        }
+        for Notice { resource, token, wish } in notices {
+            if self.works_under(&resource, token) {
+                let ending = match wish {
+                    Wish::Asked => Ending::Asked,
+                    Wish::Lowered => Ending::Lowered,
+                    Wish::Evicted => Ending::Evicted,
+                };
+                self.tell(now, &resource, Event::End(ending));
+            }
+        }
+    }
+
+    fn extend(&mut self, now: Now, asked_at: Moment) {
+        let trusted_until = asked_at + self.trust();
+        let Lease::Live(live) = &mut self.lease else { return };
+        live.trusted_until = trusted_until;
+        self.out.push_back(Output::Trust(Some(trusted_until)));
+        self.expire(now);
+    }
+
+    /// `held` has answered: what agrees goes on, what is missing ends, what is not known is released.
+    fn settle(&mut self, now: Now, seq: Seq, stamp: Stamp, holdings: &[Holding]) {
+        let Lease::Live(live) = &mut self.lease else { return };
+        let id = live.id;
+        let Some(unsettled) = live.unsettled.take_if(|unsettled| unsettled.held.awaits(seq)) else { return };
+        if unsettled.incarnation != stamp.incarnation {
+            // Yet another life: the next renewal will tell which, and ask again.
+            return;
+        }
+        live.confirmed = stamp.incarnation;
+        let held: BTreeMap<&ResourceName, &Holding> =
+            holdings.iter().map(|held| (&held.resource, held)).collect();
+        self.tell_all(now, |campaign| {
+            let mine = campaign.working().filter(|own| own.lease == id).map(|own| own.grant);
+            let agreed = held.get(campaign.resource()).map(|held| match mine {
+                Some(grant) if (grant.ticket, grant.token) == (held.ticket, held.token) => grant,
+                _ => Grant { ticket: held.ticket, token: held.token, term: Default::default() },
+            });
+            Event::Holds(agreed)
+        });
+        for Holding { resource, .. } in holdings {
+            if !self.campaigns.contains_key(resource) {
+                let want = Want { resource: resource.clone(), tickets: Tickets::ONE, priority: 0 };
+                self.add(Campaign::unknown(want, now.at));
+            }
+        }
+        self.extend(now, unsettled.asked_at);
+    }
+
+    fn claimed(&mut self, now: Now, request: &Request, stamp: Stamp, answers: Vec<Claimed>) {
+        let Call::Claim(wants) = &request.call else { return };
+        for (want, claimed) in wants.iter().zip(answers) {
+            self.claim_answered(now, request, stamp, &want.resource, claimed);
+        }
+    }
+
+    fn claim_answered(
+        &mut self,
+        now: Now,
+        request: &Request,
+        stamp: Stamp,
+        resource: &ResourceName,
+        claimed: Claimed,
+    ) {
+        let Lease::Live(live) = &self.lease else { return };
+        let own = |grant| Own { lease: live.id, grant };
+        let event = match claimed {
+            Claimed::Granted(grant)
+                if live.confirmed == stamp.incarnation || self.planted.has(Bug::ConfirmationOff) =>
+            {
+                Event::Granted(request.seq, own(grant))
+            }
+            // Another life of the store granted it: not taken up, and asked for again when that is confirmed.
+            Claimed::Granted(_) => Event::Waiting(request.seq, now.at + self.backoff(now)),
+            Claimed::Waiting(waiting) => {
+                self.out.push_back(Output::Report(Report::Queued(resource.clone(), waiting)));
+                Event::Waiting(request.seq, now.at + spread(now, waiting))
+            }
+            Claimed::Stale => return self.stale(now, request.seq, resource),
+        };
+        self.tell(now, resource, event);
+    }
+
+    fn released(&mut self, now: Now, request: &Request, stamp: Stamp, answers: Vec<Released>) {
+        let Call::Release(leaves) = &request.call else { return };
+        for (leave, released) in leaves.iter().zip(answers) {
+            match released {
+                Released::Free => self.tell(now, &leave.resource, Event::Released(request.seq)),
+                Released::Again(claimed) => {
+                    self.claim_answered(now, request, stamp, &leave.resource, claimed);
+                }
+                Released::Stale => self.stale(now, request.seq, &leave.resource),
+            }
+        }
+    }
+
+    /// Stale, in answer to one's newest request: somebody else uses this lease.
+    fn stale(&mut self, now: Now, seq: Seq, resource: &ResourceName) {
+        if self.campaigns.get(resource).is_some_and(|campaign| campaign.awaits(seq)) {
+            self.lose(now, Ending::Cloned);
+        }
+    }
+
+    /// The store does not know a lease that should live: it forgot, and may have forgotten others, too.
+    fn gone(&mut self, now: Now) {
+        self.held_back_until = Some(now.at + self.longest);
+        self.out.push_back(Output::Report(Report::HeldBack(HeldBack::StoreForgot, self.longest)));
+        self.lose(now, Ending::Gone);
+    }
+}

@@ -1,0 +1,183 @@
+//! What the worker does by itself as time goes by: renew, claim, release, give up, say farewell.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{AT_ONCE, Agenda, Asked, Mode, Worker};
+use crate::campaign::{Batch, Campaign, Event};
+use crate::lease::{Farewell, Lease, Live, Opening, Tries};
+use crate::ledger::BATCH;
+use crate::message::{Call, Closing, LeaseId, Seq};
+use crate::moment::Moment;
+use crate::names::ResourceName;
+use crate::output::{Ending, Now, Output, Report};
+
+impl Worker {
+    /// Once the trust has run out the lease is over, whatever the store may still say.
+    pub(super) fn expire(&mut self, now: Now) {
+        if self.live().is_some_and(|live| now.at.has_reached(live.trusted_until)) {
+            self.lose(now, Ending::Expired);
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn advance(&mut self, now: Now) {
+        self.give_up_overdue(now);
+        if self.agenda.hard_stops.is_some_and(|hard_at| now.at.has_reached(hard_at)) {
+            self.tell_all(now, |_| Event::Tick);
+        }
+        self.tend_lease(now);
+        self.send_due(now, Batch::Claims);
+        self.send_due(now, Batch::Releases);
+        self.farewells.retain(|farewell| !now.at.has_surely_reached(farewell.until));
+        self.finish_leaving(now);
+        self.send_farewells(now);
+    }
+
+    fn give_up_overdue(&mut self, now: Now) {
+        if let Lease::Live(live) = &mut self.lease
+            && let Some(seq) = live.renewal.overdue(now.at)
+        {
+            // It has waited long enough already: the next attempt at once, on another connection.
+            live.renewal = Tries::Next(now.at);
+            self.out.extend([Output::Abandon(seq), Output::Report(Report::Unanswered(seq))]);
+        }
+        let tries = match &self.lease {
+            Lease::Opening(opening) => Some(&opening.tries),
+            Lease::Live(live) => live.unsettled.as_ref().map(|unsettled| &unsettled.held),
+            Lease::Absent { .. } => None,
+        };
+        let farewells = self.farewells.iter().map(|farewell| &farewell.tries);
+        let single = tries.into_iter().chain(farewells).filter_map(|tries| tries.overdue(now.at));
+        let batches = self.under_way.iter().map(|asked| asked.attempt);
+        let batches = batches.filter(|attempt| now.at.has_reached(attempt.due)).map(|attempt| attempt.seq);
+        for seq in single.chain(batches).collect::<Vec<Seq>>() {
+            self.out.push_back(Output::Abandon(seq));
+            self.unanswered(now, seq);
+        }
+    }
+
+    fn tend_lease(&mut self, now: Now) {
+        let lease = core::mem::replace(&mut self.lease, Lease::Absent { open_at: now.at });
+        self.lease = match lease {
+            Lease::Absent { open_at } if now.at.has_reached(open_at) && self.wants_lease(now.at) => {
+                let tries = self.try_open(now, now.fresh);
+                Lease::Opening(Opening { id: now.fresh, first_asked_at: now.at, tries })
+            }
+            // Whatever the store may say to it now, nothing is left of it.
+            Lease::Opening(opening) if now.at.has_reached(opening.first_asked_at + self.timing.trust()) => {
+                Lease::Absent { open_at: now.at + self.backoff(now) }
+            }
+            Lease::Opening(opening) if opening.tries.is_next(now.at) => {
+                Lease::Opening(Opening { tries: self.try_open(now, opening.id), ..opening })
+            }
+            Lease::Live(live) => Lease::Live(self.tend_live(now, live)),
+            unchanged => unchanged,
+        };
+    }
+
+    fn try_open(&mut self, now: Now, id: LeaseId) -> Tries {
+        let (label, metadata, ttl) = (self.label.clone(), self.metadata.clone(), self.timing.ttl());
+        Tries::Out(self.send(now, id, self.timing.trust() / 4, Call::Open { ttl, label, metadata }))
+    }
+
+    fn tend_live(&mut self, now: Now, mut live: Live) -> Live {
+        let patience = live.patience(now.at);
+        if live.renewal.is_next(now.at) && self.has_beaten(now.at) {
+            live.renewal = Tries::Out(self.send(now, live.id, patience, Call::Renew));
+        }
+        if let Some(unsettled) = live.unsettled.as_mut().filter(|unsettled| unsettled.held.is_next(now.at)) {
+            unsettled.held = Tries::Out(self.send(now, live.id, patience, Call::Held));
+        }
+        live
+    }
+
+    /// Sends the claims or releases that are due, many at a time.
+    fn send_due(&mut self, now: Now, batch: Batch) {
+        let is_due = |at: Moment| now.at.has_reached(at);
+        if !self.agenda.at(batch).is_some_and(is_due)
+            || self.may_send_in(now.at, batch) != Some(Duration::ZERO)
+        {
+            return;
+        }
+        while self.count_under_way(batch) < AT_ONCE {
+            let due = |campaign: &&Campaign| campaign.due(batch).is_some_and(is_due);
+            let due: Vec<&Campaign> = self.campaigns.values().filter(due).take(BATCH).collect();
+            let Some(id) = self.lease().filter(|_| !due.is_empty()) else {
+                let later = self.campaigns.values().filter_map(|campaign| campaign.due(batch));
+                self.agenda.set(batch, later.reduce(Moment::or));
+                return;
+            };
+            let names: Vec<ResourceName> = due.iter().map(|campaign| campaign.resource().clone()).collect();
+            let call = match batch {
+                Batch::Claims => Call::Claim(due.iter().map(|campaign| campaign.want.clone()).collect()),
+                Batch::Releases => Call::Release(due.iter().map(|campaign| campaign.leave()).collect()),
+            };
+            let attempt = self.send(now, id, self.timing.ttl() / 4, call);
+            self.under_way.push(Asked { attempt, batch });
+            for name in names {
+                self.tell(now, &name, Event::Sent(attempt.seq));
+            }
+        }
+    }
+
+    /// Once nothing is owned any more, the lease goes with all that is still queued.
+    fn finish_leaving(&mut self, now: Now) {
+        let works = |campaign: &Campaign| campaign.working().is_some();
+        if self.mode != Mode::Leaving || self.campaigns.values().any(works) {
+            return;
+        }
+        self.agenda = Agenda::default();
+        self.under_way.clear();
+        self.out.extend(core::mem::take(&mut self.campaigns).into_keys().map(Output::Left));
+        match core::mem::replace(&mut self.lease, Lease::Absent { open_at: now.at }) {
+            Lease::Live(live) => {
+                self.out.push_back(Output::Trust(None));
+                self.bid_farewell(now, live.id, Closing::Left);
+            }
+            Lease::Opening(opening) => self.bid_farewell(now, opening.id, Closing::Left),
+            Lease::Absent { .. } => {}
+        }
+        if self.farewells.is_empty() {
+            self.mode = Mode::Done;
+            self.out.push_back(Output::Done);
+        }
+    }
+
+    fn send_farewells(&mut self, now: Now) {
+        for index in 0..self.farewells.len() {
+            let Farewell { id, why, ref tries, .. } = self.farewells[index];
+            if tries.is_next(now.at) && self.may_close(id) {
+                let attempt = self.send(now, id, self.timing.ttl() / 4, Call::Close(why));
+                self.farewells[index].tries = Tries::Out(attempt);
+            }
+        }
+    }
+
+    /// The lease is over for this worker, for ever.
+    pub(super) fn lose(&mut self, now: Now, ending: Ending) {
+        let lease = core::mem::replace(&mut self.lease, Lease::Absent { open_at: now.at });
+        let Lease::Live(live) = lease else { return };
+        self.out.push_back(Output::Trust(None));
+        let renewal = live.renewal.under_way();
+        let under_way = core::mem::take(&mut self.under_way).into_iter().map(|asked| asked.attempt.seq);
+        self.out.extend(renewal.into_iter().chain(under_way).map(Output::Abandon));
+        let over_at = if ending == Ending::Expired { live.trusted_until } else { now.at };
+        let hard_at = over_at + self.timing.margin() / 2;
+        self.tell_all(now, |_| Event::LeaseOver { ending, hard_at });
+        // Gone: the store waits for nothing. Cloned: the clone may trust the lease still.
+        if ending == Ending::Expired {
+            self.bid_farewell(now, live.id, Closing::Expired);
+        }
+    }
+
+    fn bid_farewell(&mut self, now: Now, id: LeaseId, why: Closing) {
+        let until = now.at + self.timing.ttl() * 2;
+        self.farewells.push(Farewell { id, why, tries: Tries::Next(now.at), until });
+    }
+
+    /// A lease is closed only when the last work under it has ended.
+    pub(super) fn may_close(&self, id: LeaseId) -> bool {
+        !self.campaigns.values().any(|campaign| campaign.working().is_some_and(|own| own.lease == id))
+    }
+}
