@@ -43,10 +43,11 @@ enum State {
         at: Moment,
         then: Then,
     },
-    /// A release is under way.
+    /// A release is under way; a hint that came meanwhile is kept.
     Releasing {
         seq: Seq,
         then: Then,
+        hinted: Option<Moment>,
     },
     Left,
 }
@@ -76,8 +77,10 @@ pub(crate) enum Batch {
 }
 
 /// What can happen to a campaign.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
+    /// The user wants to compete, perhaps again.
+    Entered,
     /// Somebody says that a ticket may be free by then.
     Hinted(Moment),
     /// The claim or release that it waited for has left.
@@ -173,21 +176,45 @@ impl Campaign {
 
     /// The table.
     pub(crate) fn on(&mut self, event: Event, scene: &mut Scene<'_>) {
-        use State::{Asking, Left, Letting, Looking, Owning, Releasing, Stopping};
+        let state = core::mem::replace(&mut self.state, State::Left);
+        self.state = match event {
+            Event::End(..) | Event::LeaseOver { .. } | Event::Stopped(_) | Event::Tick => {
+                self.on_ending(state, &event, scene)
+            }
+            _ => self.on_answer(state, &event, scene),
+        };
+    }
+
+    /// The half of the table that is about asking: hints, requests and what the store says to them.
+    fn on_answer(&mut self, state: State, event: &Event, scene: &mut Scene<'_>) -> State {
+        use State::{Asking, Letting, Looking, Owning, Releasing, Stopping};
         let now = scene.now;
-        let state = core::mem::replace(&mut self.state, Left);
-        self.state = match (state, event) {
+        match (state, *event) {
             (Looking { at }, Event::Hinted(soon)) => Looking { at: at.or(soon) },
             (Asking { seq, hinted }, Event::Hinted(soon)) => {
-                Asking { seq, hinted: Some(hinted.map_or(soon, |before| before.or(soon))) }
+                Asking { seq, hinted: Some(sooner(hinted, soon)) }
+            }
+            (Releasing { seq, then, hinted }, Event::Hinted(soon)) => {
+                Releasing { seq, then, hinted: Some(sooner(hinted, soon)) }
+            }
+
+            (Looking { .. }, Event::Entered) => Looking { at: now },
+            (Stopping { own, then: Then::Leave, hard_at }, Event::Entered) => {
+                Stopping { own, then: Then::Later(Duration::ZERO), hard_at }
+            }
+            (Letting { at, then: Then::Leave }, Event::Entered) => {
+                Letting { at, then: Then::Later(Duration::ZERO) }
+            }
+            (Releasing { seq, then: Then::Leave, hinted }, Event::Entered) => {
+                Releasing { seq, then: Then::Later(Duration::ZERO), hinted }
             }
 
             (Looking { .. }, Event::Sent(seq)) => Asking { seq, hinted: None },
             (Letting { then, .. }, Event::Sent(_)) if impatient(then, scene) => Looking { at: now },
-            (Letting { then, .. }, Event::Sent(seq)) => Releasing { seq, then },
+            (Letting { then, .. }, Event::Sent(seq)) => Releasing { seq, then, hinted: None },
 
             (Asking { seq, .. }, Event::Granted(to, own)) if seq == to => self.start(own, scene),
-            (Releasing { seq, then: Then::Again }, Event::Granted(to, own)) if seq == to => {
+            (Releasing { seq, then: Then::Again, .. }, Event::Granted(to, own)) if seq == to => {
                 self.start(own, scene)
             }
             (Looking { .. } | Letting { .. } | Releasing { .. }, Event::Granted(_, own))
@@ -196,44 +223,66 @@ impl Campaign {
                 self.start(own, scene)
             }
             (Asking { seq, hinted }, Event::Waiting(to, at)) if seq == to => {
-                Looking { at: hinted.map_or(at, |soon| at.or(soon)) }
+                Looking { at: sooner(hinted, at) }
             }
-            (Releasing { seq, then: Then::Again }, Event::Waiting(to, at)) if seq == to => Looking { at },
-            (Releasing { seq, then }, Event::Released(to)) if seq == to => self.after(then, scene),
+            (Releasing { seq, then: Then::Again, hinted }, Event::Waiting(to, at)) if seq == to => {
+                Looking { at: sooner(hinted, at) }
+            }
+            // The release said that it would queue again, and since then the campaign was told otherwise.
+            (Releasing { seq, then, .. }, Event::Granted(to, _) | Event::Waiting(to, _)) if seq == to => {
+                Letting { at: now, then }
+            }
+            (Releasing { seq, then, .. }, Event::Released(to)) if seq == to => self.after(then, scene),
             (Asking { seq, .. }, Event::Unanswered(to, at)) if seq == to => Looking { at },
-            (Releasing { seq, then }, Event::Unanswered(to, at)) if seq == to => Letting { at, then },
+            (Releasing { seq, then, .. }, Event::Unanswered(to, at)) if seq == to => Letting { at, then },
 
             (Owning(own), Event::Holds(grant)) if grant != Some(own.grant) => {
-                self.stop(own, Ending::Missing, scene)
+                self.stop(own, Ending::Missing, now + scene.timing.margin() / 2, scene)
             }
             (Stopping { own, then, hard_at }, Event::Holds(grant)) if grant != Some(own.grant) => {
-                Stopping { own, then, hard_at: sooner(hard_at, now + scene.timing.margin() / 2) }
+                let hurry = now + scene.timing.margin() / 2;
+                Stopping { own, then, hard_at: hard_at.map(|at| at.or(hurry)) }
             }
             (Looking { .. } | Asking { .. }, Event::Holds(Some(_))) => {
                 Letting { at: now, then: Then::Later(Duration::ZERO) }
             }
+            // The release that is under way may have been for a life of the store that is over.
+            (Releasing { then, .. }, Event::Holds(Some(_))) => Letting { at: now, then },
 
-            (Owning(own), Event::End(ending)) => self.stop(own, ending, scene),
+            (unchanged, _) => unchanged,
+        }
+    }
+
+    /// The half of the table that is about the end of what is owned.
+    fn on_ending(&mut self, state: State, event: &Event, scene: &mut Scene<'_>) -> State {
+        use State::{Asking, Letting, Looking, Owning, Releasing, Stopping};
+        let (now, hurry) = (scene.now, scene.now + scene.timing.margin() / 2);
+        match (state, *event) {
+            (Owning(own), Event::End(ending)) => {
+                let hard_at = if ending.is_gentle() { now + scene.timing.grace() } else { hurry };
+                self.stop(own, ending, hard_at, scene)
+            }
+            // Another reason to end what is ending already: the work is told once, but it may have to hurry.
             (Stopping { own, then, hard_at }, Event::End(ending)) => {
-                self.stop_again(own, then, hard_at, ending, scene)
+                let then = if matches!(ending, Ending::Left | Ending::Finished) { Then::Leave } else { then };
+                let hard_at = hard_at.map(|at| if ending.is_gentle() { at } else { at.or(hurry) });
+                Stopping { own, then, hard_at }
             }
             (Looking { .. } | Asking { .. }, Event::End(Ending::Left)) => match scene.live {
                 Some(_) => Letting { at: now, then: Then::Leave },
                 None => self.after(Then::Leave, scene),
             },
             (Letting { at, .. }, Event::End(Ending::Left)) => Letting { at, then: Then::Leave },
-            (Releasing { seq, .. }, Event::End(Ending::Left)) => Releasing { seq, then: Then::Leave },
-
-            (Owning(own), Event::LeaseOver { ending, .. }) if scene.planted.has(Bug::ClaimWhileWorkRuns) => {
-                self.stop(own, ending, scene);
-                Looking { at: now }
+            (Releasing { seq, hinted, .. }, Event::End(Ending::Left)) => {
+                Releasing { seq, then: Then::Leave, hinted }
             }
+
             (Owning(own), Event::LeaseOver { ending, hard_at }) => {
-                self.stop(own, ending, scene);
-                Stopping { own, then: Then::Again, hard_at: Some(hard_at) }
+                let stopping = self.stop(own, ending, hard_at, scene);
+                if scene.planted.has(Bug::ClaimWhileWorkRuns) { Looking { at: now } } else { stopping }
             }
             (Stopping { own, then, hard_at }, Event::LeaseOver { hard_at: latest, .. }) => {
-                Stopping { own, then, hard_at: sooner(hard_at, latest) }
+                Stopping { own, then, hard_at: hard_at.map(|at| at.or(latest)) }
             }
             (Looking { .. } | Asking { .. }, Event::LeaseOver { .. }) => Looking { at: now },
             (Letting { then, .. } | Releasing { then, .. }, Event::LeaseOver { .. }) => {
@@ -247,6 +296,11 @@ impl Campaign {
                     self.after(then, scene)
                 }
             }
+            // Nobody told it to stop, and it says that it has: it came to its end.
+            (Owning(own), Event::Stopped(token)) if own.grant.token == token => {
+                self.stop(own, Ending::Finished, hurry, scene);
+                Letting { at: now, then: Then::Leave }
+            }
             (Stopping { own, then, hard_at: Some(at) }, Event::Tick) if now.has_reached(at) => {
                 (scene.out)(Output::StopHard {
                     resource: self.want.resource.clone(),
@@ -256,7 +310,7 @@ impl Campaign {
             }
 
             (unchanged, _) => unchanged,
-        };
+        }
     }
 
     fn start(&mut self, own: Own, scene: &mut Scene<'_>) -> State {
@@ -265,33 +319,14 @@ impl Campaign {
     }
 
     /// The first stop: from here on the ownership is not relied on.
-    fn stop(&mut self, own: Own, ending: Ending, scene: &mut Scene<'_>) -> State {
+    fn stop(&mut self, own: Own, ending: Ending, hard_at: Moment, scene: &mut Scene<'_>) -> State {
         let resource = self.want.resource.clone();
         (scene.out)(Output::Stop { resource, token: own.grant.token, ending });
         let then = self.then(ending, scene.timing);
         if scene.planted.has(Bug::ReleaseBeforeStop) && ending.is_gentle() {
             return State::Letting { at: scene.now, then };
         }
-        let patience = if ending.is_gentle() { scene.timing.grace() } else { scene.timing.margin() / 2 };
-        State::Stopping { own, then, hard_at: Some(scene.now + patience) }
-    }
-
-    /// Another reason to end what is ending already: the work is told once, but it may have to hurry.
-    fn stop_again(
-        &mut self,
-        own: Own,
-        then: Then,
-        hard_at: Option<Moment>,
-        ending: Ending,
-        scene: &Scene<'_>,
-    ) -> State {
-        let then = if matches!(ending, Ending::Left | Ending::Finished) { Then::Leave } else { then };
-        let hurry = scene.now + scene.timing.margin() / 2;
-        State::Stopping {
-            own,
-            then,
-            hard_at: if ending.is_gentle() { hard_at } else { sooner(hard_at, hurry) },
-        }
+        State::Stopping { own, then, hard_at: Some(hard_at) }
     }
 
     fn then(&mut self, ending: Ending, timing: &Timing) -> Then {
@@ -325,9 +360,9 @@ impl Campaign {
     }
 }
 
-/// The earlier of two hard stops. One that was carried out already is not repeated.
-fn sooner(hard_at: Option<Moment>, latest: Moment) -> Option<Moment> {
-    hard_at.map(|at| at.or(latest))
+/// The earlier of two moments, of which one may not be.
+fn sooner(hinted: Option<Moment>, at: Moment) -> Moment {
+    hinted.map_or(at, |soon| at.or(soon))
 }
 
 fn impatient(then: Then, scene: &Scene<'_>) -> bool {

@@ -77,6 +77,16 @@ impl Live {
         (now.until(self.trusted_until) / 3).max(SHORTEST_TRY)
     }
 
+    /// The requests about the lease itself that are under way.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = Seq> {
+        let held = self.unsettled.as_ref().and_then(|unsettled| unsettled.held.under_way());
+        self.renewal.under_way().into_iter().chain(held)
+    }
+
+    pub(crate) fn awaits(&self, seq: Seq) -> bool {
+        self.under_way().any(|under_way| under_way == seq)
+    }
+
     /// How long to wait after an attempt that failed at once.
     pub(crate) fn pause(&self, now: Moment) -> Duration {
         (now.until(self.trusted_until) / 8).max(SHORTEST_TRY)

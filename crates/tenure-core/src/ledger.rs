@@ -58,10 +58,17 @@ impl Here {
         }
         Ok(Self { now, wall, incarnation })
     }
+
+    /// What the store's clock shows.
+    #[must_use]
+    pub const fn now(&self) -> StoreTime {
+        self.now
+    }
 }
 
 /// The answer to an operator's wish about one ownership.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[must_use = "nothing may have happened"]
 pub enum Asked {
     /// The owner is told, or the ticket is free.
     Done,

@@ -61,5 +61,7 @@ pub use moment::{Moment, StoreTime};
 pub use names::{Label, LimitError, Metadata, Namespace, ResourceName, Tickets};
 pub use output::{Ending, HeldBack, Input, Now, Output, Ownership, Report};
 pub use planted::{Bug, Planted};
-pub use timing::{Clock, LARGEST_DRIFT, LONGEST_TTL, SHORTEST_TTL, Timing, TimingError};
+pub use timing::{
+    Clock, LARGEST_DRIFT, LONGEST_TTL, SHORTEST_BEACON, SHORTEST_RENEW, SHORTEST_TTL, Timing, TimingError,
+};
 pub use worker::Worker;

@@ -124,6 +124,7 @@ pub enum Closing {
 
 /// What a store answers. Every answer is stamped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[must_use = "an answer decides who owns"]
 pub struct Answer {
     /// By whom, and when.
     pub stamp: Stamp,
@@ -151,7 +152,7 @@ pub enum Said {
     Kept {
         /// What the store has to tell this worker; at most 64.
         notices: Vec<Notice>,
-        /// Whether there are more.
+        /// Whether there are more; they come as these are released.
         more: bool,
     },
     /// One answer per resource, in the order of the claim.

@@ -20,15 +20,17 @@ pub struct Now {
 /// What happens to a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// Compete for a resource. If the worker competes for it already, its tickets and priority are changed;
-    /// the caller asks [`is_campaigning`](crate::Worker::is_campaigning) first where that would be a mistake.
+    /// Compete for a resource. If the worker does already, its next claim asks for these tickets and this
+    /// priority; if it was about to leave, it stays. Where that would be a mistake the caller asks
+    /// [`is_campaigning`](crate::Worker::is_campaigning) first.
     Enter(Want),
     /// Give up the ownership, if there is one, and stay a candidate.
     StepDown(ResourceName),
     /// Give up the ownership and the campaign.
     Leave(ResourceName),
     /// The ownership under this token ends for a reason of its own: [`Ending::Finished`], [`Ending::Failed`],
-    /// [`Ending::SteppedDown`] or [`Ending::Left`]. Another token: nothing happens.
+    /// [`Ending::SteppedDown`] or [`Ending::Left`]. Another token or another
+    /// reason: nothing happens.
     End {
         /// Of which resource.
         resource: ResourceName,

@@ -7,6 +7,10 @@ use core::time::Duration;
 pub const SHORTEST_TTL: Duration = Duration::from_millis(100);
 /// The longest lease: a quarantine lasts as long.
 pub const LONGEST_TTL: Duration = Duration::from_secs(3600);
+/// The shortest interval between renewals.
+pub const SHORTEST_RENEW: Duration = Duration::from_millis(1);
+/// The shortest beacon.
+pub const SHORTEST_BEACON: Duration = Duration::from_millis(10);
 /// The largest drift allowance, in percent; beyond it little of a lease would be left.
 pub const LARGEST_DRIFT: u8 = 30;
 
@@ -75,9 +79,11 @@ impl Timing {
     }
 
     /// The same with a beacon: unless the application beats within `span`, renewals stop.
-    #[must_use]
-    pub const fn with_beacon(self, span: Duration) -> Self {
-        Self { beacon: Some(span), ..self }
+    ///
+    /// # Errors
+    /// When the span is below [`SHORTEST_BEACON`]: no application beats as often.
+    pub fn with_beacon(self, span: Duration) -> Result<Self, TimingError> {
+        Self { beacon: Some(span), ..self }.checked()
     }
 
     /// The same with another allowance for unequal clock rates, in percent.
@@ -160,8 +166,14 @@ impl Timing {
         if drift == 0 || drift > LARGEST_DRIFT {
             return Err(TimingError::Drift { percent: drift });
         }
-        if renew < Duration::from_millis(1) || renew > ttl / 3 {
+        if renew < SHORTEST_RENEW || renew > ttl / 3 {
             return Err(TimingError::Renew { renew, ttl });
+        }
+        if margin < ttl / 100 {
+            return Err(TimingError::NoMargin { margin, ttl });
+        }
+        if let Some(beacon) = self.beacon.filter(|beacon| *beacon < SHORTEST_BEACON) {
+            return Err(TimingError::Beacon { beacon });
         }
         if self.trust() < renew * 2 {
             return Err(TimingError::Margin { margin, renew, trust: self.trust() });
@@ -201,6 +213,18 @@ pub enum TimingError {
         /// The trust that would be left.
         trust: Duration,
     },
+    /// The margin leaves the work no time to stop.
+    NoMargin {
+        /// The margin that was asked for.
+        margin: Duration,
+        /// The ttl that it was asked for with.
+        ttl: Duration,
+    },
+    /// The beacon is too short.
+    Beacon {
+        /// The beacon that was asked for.
+        beacon: Duration,
+    },
     /// The drift allowance is outside its limits.
     Drift {
         /// The allowance that was asked for.
@@ -214,7 +238,9 @@ impl fmt::Display for TimingError {
             Self::Ttl { ttl } => {
                 write!(f, "a ttl of {ttl:?} is outside {SHORTEST_TTL:?} to {LONGEST_TTL:?}")
             }
-            Self::Renew { renew, .. } if renew.is_zero() => f.write_str("a renew interval of 0s never waits"),
+            Self::Renew { renew, .. } if *renew < SHORTEST_RENEW => {
+                write!(f, "a renew interval of {renew:?} is below {SHORTEST_RENEW:?}")
+            }
             Self::Renew { renew, ttl } => write!(
                 f,
                 "a renew interval of {renew:?} leaves no room for a second try within a lease of {ttl:?}: \
@@ -225,6 +251,12 @@ impl fmt::Display for TimingError {
                 f,
                 "a margin of {margin:?} leaves {trust:?} of trust, less than two renew intervals of {renew:?}"
             ),
+            Self::NoMargin { margin, ttl } => write!(
+                f,
+                "a margin of {margin:?} leaves the work no time to stop: at least a hundredth of the ttl, {:?}",
+                *ttl / 100
+            ),
+            Self::Beacon { beacon } => write!(f, "a beacon of {beacon:?} is below {SHORTEST_BEACON:?}"),
             Self::Drift { percent } => {
                 write!(f, "a drift allowance of {percent} % is outside 1 % to {LARGEST_DRIFT} %")
             }
@@ -270,7 +302,12 @@ mod tests {
                 nine.with_renew(8 * SECOND),
                 "a renew interval of 8s leaves no room for a second try within a lease of 9s: at most a third, 3s",
             ),
-            (nine.with_renew(Duration::ZERO), "a renew interval of 0s never waits"),
+            (nine.with_renew(Duration::ZERO), "a renew interval of 0ns is below 1ms"),
+            (nine.with_beacon(Duration::ZERO), "a beacon of 0ns is below 10ms"),
+            (
+                nine.with_margin(Duration::ZERO),
+                "a margin of 0ns leaves the work no time to stop: at least a hundredth of the ttl, 90ms",
+            ),
             (
                 nine.with_margin(4 * SECOND),
                 "a margin of 4s leaves 4.1s of trust, less than two renew intervals of 3s",

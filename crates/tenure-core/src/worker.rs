@@ -143,7 +143,9 @@ impl Worker {
             Input::Enter(want) => self.enter(now, want),
             Input::StepDown(resource) => self.tell(now, &resource, Event::End(Ending::SteppedDown)),
             Input::Leave(resource) => self.tell(now, &resource, Event::End(Ending::Left)),
-            Input::End { resource, token, ending } if self.works_under(&resource, token) => {
+            Input::End { resource, token, ending }
+                if ending.is_gentle() && self.works_under(&resource, token) =>
+            {
                 self.tell(now, &resource, Event::End(ending));
             }
             Input::End { .. } | Input::Tick => {}
@@ -219,10 +221,10 @@ impl Worker {
     fn enter(&mut self, now: Now, want: Want) {
         let resource = want.resource.clone();
         match self.campaigns.get_mut(&resource) {
-            _ if self.mode != Mode::Serving => {}
+            _ if self.mode != Mode::Serving => self.out.push_back(Output::Left(resource)),
             Some(campaign) => {
                 campaign.want = want;
-                self.tell(now, &resource, Event::Hinted(now.at));
+                self.tell(now, &resource, Event::Entered);
             }
             None => self.add(Campaign::new(want, now.at)),
         }
@@ -237,6 +239,9 @@ impl Worker {
 
     /// A request came to nothing, as far as we know: it is repeated after a pause.
     fn unanswered(&mut self, now: Now, seq: Seq) {
+        if !self.awaits(seq) {
+            return;
+        }
         let retry_at = now.at + self.backoff(now);
         match &mut self.lease {
             Lease::Opening(opening) if opening.tries.awaits(seq) => opening.tries = Tries::Next(retry_at),
@@ -276,6 +281,23 @@ impl Worker {
         own.is_some_and(|own| own.grant.token == token)
     }
 
+    /// Whether the request of this number is under way.
+    fn awaits(&self, seq: Seq) -> bool {
+        let single = match &self.lease {
+            Lease::Absent { .. } => false,
+            Lease::Opening(opening) => opening.tries.awaits(seq),
+            Lease::Live(live) => live.awaits(seq),
+        };
+        single
+            || self.farewells.iter().any(|farewell| farewell.tries.awaits(seq))
+            || self.under_way.iter().any(|asked| asked.attempt.seq == seq)
+    }
+
+    /// Whether any work runs or winds down.
+    fn works(&self) -> bool {
+        self.campaigns.values().any(|campaign| campaign.working().is_some())
+    }
+
     fn wants_lease(&self, now: Moment) -> bool {
         self.mode == Mode::Serving && !self.campaigns.is_empty() && self.has_beaten(now)
     }
@@ -291,11 +313,12 @@ impl Worker {
 
     /// How long until claims or releases may be sent; nothing while that cannot be told.
     fn may_send_in(&self, now: Moment, batch: Batch) -> Option<Duration> {
-        // On leaving, all goes at once, with the lease.
-        let live = self.live().filter(|_| self.mode == Mode::Serving)?;
+        let live = self.live()?;
+        let serves = self.mode == Mode::Serving;
         match batch {
-            Batch::Releases => Some(Duration::ZERO),
-            Batch::Claims if live.unsettled.is_some() => None,
+            // On leaving, what is left goes at once, with the lease.
+            Batch::Releases => (serves || self.works()).then_some(Duration::ZERO),
+            Batch::Claims if live.unsettled.is_some() || !serves => None,
             Batch::Claims => {
                 let forgot = self.held_back_until.map_or(Duration::ZERO, |until| now.surely_until(until));
                 Some(forgot.max(self.still_to_watch(now).unwrap_or(Duration::ZERO)))

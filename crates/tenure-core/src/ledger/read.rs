@@ -93,7 +93,7 @@ impl Ledger {
                 let Some(lease) = self.leases.get(tenant.lease) else { continue };
                 let ended = self.leases.ending(tenant.lease, here.now);
                 records.push(Record {
-                    at: ended.at,
+                    at: ended.at.max(tenant.since),
                     resource: name.clone(),
                     worker: lease.label.clone(),
                     grant: tenant.grant,

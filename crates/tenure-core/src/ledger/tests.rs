@@ -1,5 +1,7 @@
 //! The rules of the store, one test each. The helpers, with the `Store` that has a clock to set, are below.
 
+#![allow(unused_must_use)] // Many a test asks for the sake of what follows from it.
+
 use alloc::string::ToString;
 use alloc::{format, vec};
 
@@ -967,16 +969,42 @@ fn a_late_renewal_is_stale_before_it_judges_anything() {
 fn a_claim_that_a_later_renewal_has_overtaken_takes_what_is_free_but_judges_nobody() {
     let mut store = Store::new();
     let owner = store.own("owner");
+    store.pass(TTL);
     let late = store.open("late");
     store.send(late, 90, Call::Renew);
 
     // By its clock the owner has run out, but what it vouches for may be from before a step back.
-    store.pass(TTL);
     let waits = waiting(only_claimed(store.send(late, 80, claim_of("job"))));
     assert_eq!(waits.look_again, Duration::from_millis(1));
     store.close(owner, Closing::Left);
 
     granted(only_claimed(store.send(late, 81, claim_of("job"))));
+}
+
+#[test]
+fn a_late_claim_of_a_lease_that_has_run_out_is_given_nothing() {
+    let mut store = Store::new();
+    let a = store.open("a");
+    store.send(a, 90, Call::Renew);
+
+    store.pass(TTL * 10);
+    let late = only_claimed(store.send(a, 80, claim_of("job")));
+
+    waiting(late);
+    assert_eq!(store.history(), []);
+}
+
+#[test]
+fn a_repeated_claim_does_not_undo_an_eviction() {
+    let mut store = Store::new();
+    let a = store.open("a");
+    let first = granted(only_claimed(store.send(a, 90, claim_of("job"))));
+    store.evict(first.token);
+
+    let repeated = only_claimed(store.send(a, 90, claim_of("job")));
+
+    assert_eq!(repeated, Claimed::Stale);
+    assert_eq!(store.wishes(a), [Wish::Evicted]);
 }
 
 #[test]

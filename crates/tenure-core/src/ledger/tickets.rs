@@ -59,7 +59,10 @@ impl Ledger {
         let name = &want.resource;
         let Some(lease) = self.leases.get_mut(case.id) else { return Claimed::Stale };
         let newest = lease.newest.entry(name.clone()).or_default();
-        let stale = case.seq < newest.claimed || case.seq <= newest.released;
+        // A repetition may ask again for what was given; not for what was taken away since.
+        let repeated = case.seq == newest.claimed;
+        let has_part = self.resources.get(name).is_some_and(|record| record.has_part(case.id));
+        let stale = case.seq < newest.claimed || case.seq <= newest.released || (repeated && !has_part);
         if stale && !self.planted.has(Bug::ReleaseWithoutSeq) {
             return Claimed::Stale;
         }
@@ -135,9 +138,16 @@ impl Ledger {
             }
         };
         let turn = record.turn(ahead, step(case.ttl), case.here.now);
-        let may = turn == Turn::Now || self.planted.has(Bug::TicketsNotCounted);
+        let may = match turn {
+            Turn::Now => true,
+            Turn::At(_) => false,
+            Turn::Taken => self.planted.has(Bug::TicketsNotCounted),
+        };
+        // One that came late may be from a lease that has run out since, which it is not to judge.
+        let lives = self.leases.lives(case.id, case.vouched);
         if quarantine.is_none()
             && may
+            && lives
             && let Some(grant) = record.grant(case.id, case.here.now, case.here.wall)
         {
             self.begin(case, name, grant);
@@ -175,7 +185,8 @@ impl Ledger {
         for tenant in owners {
             if !self.leases.judge(tenant.lease, judged) {
                 let ended = self.leases.ending(tenant.lease, judged);
-                self.vacate(name, &tenant, ended.at, ended.why.into());
+                // A grant may come after the expiry by the store's clock, if the worker vouches for less.
+                self.vacate(name, &tenant, ended.at.max(tenant.since), ended.why.into());
                 reaped = true;
             }
         }

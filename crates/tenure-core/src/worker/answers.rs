@@ -132,6 +132,7 @@ impl Worker {
         for (want, claimed) in wants.iter().zip(answers) {
             self.claim_answered(now, request, stamp, &want.resource, claimed);
         }
+        self.unsaid(now, request.seq, wants.iter().map(|want| &want.resource));
     }
 
     fn claim_answered(
@@ -171,6 +172,15 @@ impl Worker {
                 }
                 Released::Stale => self.stale(now, request.seq, &leave.resource),
             }
+        }
+        self.unsaid(now, request.seq, leaves.iter().map(|leave| &leave.resource));
+    }
+
+    /// What an answer said nothing about is asked again: a store that answers too little wedges nobody.
+    fn unsaid<'a>(&mut self, now: Now, seq: Seq, resources: impl Iterator<Item = &'a ResourceName>) {
+        let retry_at = now.at + self.backoff(now);
+        for resource in resources {
+            self.tell(now, resource, Event::Unanswered(seq, retry_at));
         }
     }
 

@@ -66,6 +66,7 @@ impl Worker {
             }
             // Whatever the store may say to it now, nothing is left of it.
             Lease::Opening(opening) if now.at.has_reached(opening.first_asked_at + self.timing.trust()) => {
+                self.out.extend(opening.tries.under_way().map(Output::Abandon));
                 Lease::Absent { open_at: now.at + self.backoff(now) }
             }
             Lease::Opening(opening) if opening.tries.is_next(now.at) => {
@@ -123,19 +124,21 @@ impl Worker {
 
     /// Once nothing is owned any more, the lease goes with all that is still queued.
     fn finish_leaving(&mut self, now: Now) {
-        let works = |campaign: &Campaign| campaign.working().is_some();
-        if self.mode != Mode::Leaving || self.campaigns.values().any(works) {
+        if self.mode != Mode::Leaving || self.works() {
             return;
         }
         self.agenda = Agenda::default();
-        self.under_way.clear();
         self.out.extend(core::mem::take(&mut self.campaigns).into_keys().map(Output::Left));
         match core::mem::replace(&mut self.lease, Lease::Absent { open_at: now.at }) {
             Lease::Live(live) => {
                 self.out.push_back(Output::Trust(None));
+                self.abandon(live.under_way());
                 self.bid_farewell(now, live.id, Closing::Left);
             }
-            Lease::Opening(opening) => self.bid_farewell(now, opening.id, Closing::Left),
+            Lease::Opening(opening) => {
+                self.abandon(opening.tries.under_way().into_iter());
+                self.bid_farewell(now, opening.id, Closing::Left);
+            }
             Lease::Absent { .. } => {}
         }
         if self.farewells.is_empty() {
@@ -159,9 +162,7 @@ impl Worker {
         let lease = core::mem::replace(&mut self.lease, Lease::Absent { open_at: now.at });
         let Lease::Live(live) = lease else { return };
         self.out.push_back(Output::Trust(None));
-        let renewal = live.renewal.under_way();
-        let under_way = core::mem::take(&mut self.under_way).into_iter().map(|asked| asked.attempt.seq);
-        self.out.extend(renewal.into_iter().chain(under_way).map(Output::Abandon));
+        self.abandon(live.under_way());
         let over_at = if ending == Ending::Expired { live.trusted_until } else { now.at };
         let hard_at = over_at + self.timing.margin() / 2;
         self.tell_all(now, |_| Event::LeaseOver { ending, hard_at });
@@ -169,6 +170,12 @@ impl Worker {
         if ending == Ending::Expired {
             self.bid_farewell(now, live.id, Closing::Expired);
         }
+    }
+
+    /// Gives up everything that is under way.
+    fn abandon(&mut self, single: impl Iterator<Item = Seq>) {
+        let batches = core::mem::take(&mut self.under_way).into_iter().map(|asked| asked.attempt.seq);
+        self.out.extend(single.chain(batches).map(Output::Abandon));
     }
 
     fn bid_farewell(&mut self, now: Now, id: LeaseId, why: Closing) {

@@ -132,7 +132,7 @@ fn suspend_counts_against_the_trust() {
 // req: H14
 #[test]
 fn without_a_beat_within_the_beacon_renewals_stop() {
-    let mut stage = Stage::with(Timing::new(TTL).unwrap().with_beacon(Duration::from_secs(2)));
+    let mut stage = Stage::with(Timing::new(TTL).unwrap().with_beacon(Duration::from_secs(2)).unwrap());
     stage.enter("r");
     stage.answer(Said::Opened);
     stage.answer(granted(1));
@@ -146,7 +146,7 @@ fn without_a_beat_within_the_beacon_renewals_stop() {
 
 #[test]
 fn with_a_beat_in_time_renewals_go_on() {
-    let mut stage = Stage::with(Timing::new(TTL).unwrap().with_beacon(Duration::from_secs(2)));
+    let mut stage = Stage::with(Timing::new(TTL).unwrap().with_beacon(Duration::from_secs(2)).unwrap());
     stage.enter("r");
     stage.answer(Said::Opened);
     stage.answer(granted(1));
@@ -483,6 +483,24 @@ fn what_only_the_new_incarnation_knows_is_released() {
 }
 
 #[test]
+fn a_release_that_a_new_incarnation_does_not_know_of_is_repeated() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::StepDown(name("r")));
+    stage.stopped("r", 1);
+    let release = stage.sent.clone().unwrap();
+    stage.until_renewal();
+    stage.answer_as(2, kept());
+
+    stage.answer_as(2, Said::Held(vec![holding("r", 1)]));
+    let again = stage.releases().len();
+    let old = Said::Released(vec![Released::Again(Claimed::Waiting(SOME_PLACE))]);
+    stage.feed(Input::Answered(release, stamped(old, 1, stage.now)));
+
+    assert!(again > 1);
+    assert_eq!(stage.claims(), 1);
+}
+
+#[test]
 fn nothing_is_claimed_or_taken_up_while_a_new_incarnation_is_not_confirmed() {
     let mut stage = Stage::opened();
     stage.until_renewal();
@@ -589,7 +607,6 @@ fn entering_twice_is_one_campaign_and_changes_what_it_wants() {
 #[test]
 fn a_shutdown_stops_the_work_then_closes_the_lease_in_one_write() {
     let mut stage = Stage::owning();
-    stage.enter("waits");
     stage.feed(Input::Shutdown);
     stage.feed(Input::Shutdown);
     assert!(stage.saw(&stop("r", 1, Ending::Left)));
@@ -654,7 +671,120 @@ fn a_step_down_without_an_ownership_changes_nothing() {
     assert!(stage.releases().is_empty() && stage.worker.is_campaigning(&name("r")));
 }
 
+#[test]
+fn on_a_shutdown_what_has_ended_is_released_while_other_work_winds_down() {
+    let mut stage = Stage::owning();
+    stage.enter("slow");
+    stage.answer(granted(2));
+
+    stage.feed(Input::Shutdown);
+    stage.stopped("r", 1);
+
+    assert_eq!(stage.releases(), [(name("r"), Leaving::Released)]);
+    assert_eq!(stage.count(&Output::Done), 0);
+}
+
+#[test]
+fn leaving_while_the_release_of_a_step_down_is_under_way_still_leaves() {
+    for again in [Claimed::Granted(grant(2)), Claimed::Waiting(SOME_PLACE)] {
+        let mut stage = Stage::owning();
+        stage.feed(Input::StepDown(name("r")));
+        stage.stopped("r", 1);
+
+        stage.feed(Input::Leave(name("r")));
+        stage.answer(Said::Released(vec![Released::Again(again)]));
+        assert!(!stage.owns("r"));
+        stage.answer(Said::Released(vec![Released::Free]));
+
+        let released = [(name("r"), Leaving::SteppedDown), (name("r"), Leaving::Released)];
+        assert_eq!(stage.releases(), released);
+        assert_eq!(stage.count(&Output::Left(name("r"))), 1);
+    }
+}
+
+// req: A3
+#[test]
+fn entering_again_while_leaving_stays() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::Leave(name("r")));
+
+    stage.enter("r");
+    stage.stopped("r", 1);
+    stage.answer(Said::Released(vec![Released::Free]));
+
+    assert_eq!((stage.claims(), stage.count(&Output::Left(name("r")))), (2, 0));
+}
+
+#[test]
+fn entering_after_a_shutdown_is_answered_at_once() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::Shutdown);
+
+    stage.enter("late");
+
+    assert!(stage.saw(&Output::Left(name("late"))));
+}
+
+#[test]
+fn a_hint_that_overtakes_the_answer_to_a_step_down_is_not_lost() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::StepDown(name("r")));
+    stage.stopped("r", 1);
+
+    stage.feed(Input::Hinted { resource: name("r"), after: Duration::ZERO });
+    stage.answer(Said::Released(vec![Released::Again(Claimed::Waiting(SOME_PLACE))]));
+
+    assert_eq!(stage.claims(), 2);
+}
+
+#[test]
+fn work_that_says_it_has_ended_unasked_has_finished() {
+    let mut stage = Stage::owning();
+
+    stage.stopped("r", 1);
+
+    assert!(stage.saw(&stop("r", 1, Ending::Finished)) && !stage.owns("r"));
+    assert_eq!(stage.releases(), [(name("r"), Leaving::Released)]);
+}
+
+#[test]
+fn an_answer_that_says_too_little_wedges_nobody() {
+    let mut stage = Stage::opened();
+
+    stage.answer(Said::Claimed(vec![]));
+    stage.pass(1_000);
+
+    assert_eq!(stage.claims(), 2);
+}
+
+#[test]
+fn with_the_lease_goes_everything_that_is_under_way() {
+    let mut stage = Stage::owning();
+    stage.until_renewal();
+    stage.answer_as(2, kept());
+    let held = stage.sent.clone().unwrap();
+
+    stage.now = stage.trusted_until().unwrap();
+    stage.feed(Input::Tick);
+
+    assert_eq!(held.call, Call::Held);
+    assert!(stage.saw(&Output::Abandon(held.seq)));
+}
+
+#[test]
+fn a_failure_that_nobody_waits_for_is_not_reported() {
+    let mut stage = Stage::opened();
+    let claim = stage.sent.clone().unwrap();
+    stage.answer(waiting(0, 9_000));
+
+    stage.feed(Input::Failed(claim.clone()));
+
+    assert!(!stage.saw(&Output::Report(Report::Unanswered(claim.seq))));
+}
+
 // ---- the stage ---------------------------------------------------------------------------------------------
+
+const SOME_PLACE: Waiting = Waiting { ahead: 0, look_again: TTL, why: Why::Taken };
 
 /// A worker, its clock, and what it has sent and said.
 struct Stage {

@@ -44,8 +44,8 @@ pub(crate) fn ledger(at_least: Duration) -> Speed {
     let mut apply = |request: &Request| {
         clock += 1;
         let here = Here::new(StoreTime::from_micros(clock), clock, Incarnation(1)).expect("a sane clock");
-        let answer = ledger.apply(here, request);
-        (answer, ledger.take_hints().len())
+        let Answer { stamp, .. } = ledger.apply(here, request);
+        assert!(stamp.longest <= ttl && ledger.take_hints().len() <= 2);
     };
     for worker in 0..WORKERS {
         let (label, metadata) = (Label::new("bench").expect("a label"), Metadata::default());

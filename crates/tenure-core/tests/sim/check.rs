@@ -34,7 +34,8 @@ pub(crate) type Marks = BTreeMap<ResourceName, (Term, Token)>;
 struct Track {
     highest: Token,
     term: Term,
-    granted: BTreeSet<Token>,
+    /// To which lease each token went, with which ticket and term.
+    granted: BTreeMap<Token, (LeaseId, Grant)>,
     started: BTreeSet<Token>,
     /// The last ownership of each ticket, and whether it was given up by its worker.
     last: BTreeMap<Ticket, (Token, bool)>,
@@ -67,14 +68,19 @@ impl Checker {
         at: u64,
         resource: &ResourceName,
         tickets: u32,
-        own: Sight,
+        (lease, own): (LeaseId, Sight),
         believing: &[Sight],
         working: &[Sight],
     ) {
         let grant = own.grant;
         let track = self.tracks.entry(resource.clone()).or_default();
-        if !track.granted.insert(grant.token) {
-            return;
+        match track.granted.insert(grant.token, (lease, grant)) {
+            None => {}
+            Some(before) if before == (lease, grant) => return,
+            Some(_) if track.tokens_repeat => {}
+            Some(_) => {
+                return self.fail("S2", at, format!("{resource}: token {} goes to two", grant.token.0));
+            }
         }
         self.grants += 1;
         if let Some((_, given_up)) = track.last.insert(grant.ticket, (grant.token, false))
@@ -140,7 +146,7 @@ impl Checker {
     /// A worker starts the work.
     pub(crate) fn started(&mut self, at: u64, resource: &ResourceName, own: Sight) {
         let track = self.tracks.entry(resource.clone()).or_default();
-        if !track.granted.contains(&own.grant.token) {
+        if !track.granted.contains_key(&own.grant.token) {
             self.fail("S6", at, format!("{resource}: {} starts what was never granted", own.actor));
         } else if !track.started.insert(own.grant.token) && !track.tokens_repeat {
             self.fail("S6", at, format!("{resource}: token {} is taken up twice", own.grant.token.0));

@@ -53,7 +53,10 @@ fn no_promise_is_broken_whatever_fails() {
     if let Some((seed, violation)) = &tally.violation {
         panic!("seed {seed} breaks {violation}\nrepeat it with: scripts/sim --seed {seed}");
     }
-    assert!(tally.grants > 0 && tally.takeovers > 0, "the simulation does nothing");
+    if setting.is_many() {
+        assert!(tally.grants > 0 && tally.takeovers > 0, "the simulation does nothing");
+        assert!(tally.trials.iter().all(|trials| *trials > 0), "liveness was not tried: {:?}", tally.trials);
+    }
     if let Some((grants, takeovers, within)) = setting.at_least {
         assert!(tally.grants >= grants, "{} grants, at least {grants} were asked for", tally.grants);
         assert!(tally.takeovers >= takeovers, "{} take-overs of {takeovers}", tally.takeovers);
@@ -62,6 +65,7 @@ fn no_promise_is_broken_whatever_fails() {
 }
 
 #[test]
+#[cfg_attr(debug_assertions, ignore = "thousands of seeds: scripts/sim runs it, optimized")]
 fn every_planted_bug_is_found() {
     let seeds = Setting::from_env().bug_seeds;
 
@@ -95,9 +99,8 @@ fn the_ledger_is_quick() {
     let speed = bench::ledger(Duration::from_millis(if cfg!(debug_assertions) { 200 } else { 2_000 }));
 
     println!("{speed}");
-    // Half a million a second is asked of an optimized build; a busy machine may halve it.
     if !cfg!(debug_assertions) {
-        assert!(speed.per_second() > 250_000.0, "{speed}");
+        assert!(speed.per_second() >= 500_000.0, "{speed}");
     }
 }
 
@@ -107,7 +110,8 @@ impl std::fmt::Display for Tally {
         write!(
             f,
             "simulation: {} seeds, {} grants, {} take-overs, {} faults, {} events, {:.0} simulated hours, \
-             {} violations, in {seconds:.1} s on {} cores: {:.0} grants a second and core",
+             {} violations, in {seconds:.1} s on {} cores: {:.0} grants a second and core; in calm weather \
+             {} hand-overs (L1), {} deaths (L2), {} dead heads of a queue (L3)",
             self.seeds,
             self.grants,
             self.takeovers,
@@ -117,6 +121,9 @@ impl std::fmt::Display for Tally {
             usize::from(self.violation.is_some()),
             self.cores,
             self.grants as f64 / self.busy.as_secs_f64(),
+            self.trials[0],
+            self.trials[1],
+            self.trials[2],
         )
     }
 }

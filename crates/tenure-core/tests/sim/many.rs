@@ -25,6 +25,10 @@ impl Setting {
         Self { first, seeds, bug_seeds: 0, at_least: None }
     }
 
+    pub(crate) fn is_many(&self) -> bool {
+        self.seeds > 1
+    }
+
     /// What `scripts/sim` asked for; a few seeds without it.
     pub(crate) fn from_env() -> Self {
         let number = |name: &str| {
@@ -39,7 +43,7 @@ impl Setting {
         let grants = number("TENURE_SIM_GRANTS");
         let limit = Duration::from_secs(number("TENURE_SIM_SECONDS").unwrap_or(3600));
         let at_least = grants.map(|grants| (grants, grants / 5, limit));
-        Self { first, seeds, bug_seeds: number("TENURE_SIM_BUG_SEEDS").unwrap_or(4_000), at_least }
+        Self { first, seeds, bug_seeds: number("TENURE_SIM_BUG_SEEDS").unwrap_or(12_000), at_least }
     }
 }
 
@@ -52,6 +56,8 @@ pub(crate) struct Tally {
     pub(crate) faults: u64,
     pub(crate) events: u64,
     pub(crate) simulated: u64,
+    /// Hand-overs, deaths and dead heads of a queue that were tried in calm weather.
+    pub(crate) trials: [u64; 3],
     /// The lowest seed that broke a promise.
     pub(crate) violation: Option<(u64, Violation)>,
     pub(crate) took: Duration,
@@ -97,6 +103,7 @@ impl Tally {
         self.faults += outcome.faults;
         self.events += outcome.events;
         self.simulated += outcome.simulated;
+        self.try_more(outcome.trials);
         self.blame(outcome.violation.map(|violation| (outcome.seed, violation)));
     }
 
@@ -107,8 +114,15 @@ impl Tally {
         self.faults += other.faults;
         self.events += other.events;
         self.simulated += other.simulated;
+        self.try_more(other.trials);
         self.busy += other.busy;
         self.blame(other.violation);
+    }
+
+    fn try_more(&mut self, trials: [u64; 3]) {
+        for (sum, more) in self.trials.iter_mut().zip(trials) {
+            *sum += more;
+        }
     }
 
     fn blame(&mut self, violation: Option<(u64, Violation)>) {

@@ -33,7 +33,7 @@ pub(crate) struct Plan {
 }
 
 /// What a restart of the store may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Restarts {
     Never,
     Whole,
@@ -70,12 +70,12 @@ impl Plan {
             margin_use,
             loss: *rng.pick(&[0, 10, 50, 200]),
             duplication: *rng.pick(&[0, 0, 10, 30]),
-            slowness: *rng.pick(&[0, 10, 50, 150]),
+            slowness: *rng.pick(&[0, 20, 100, 250]),
             steps,
             restarts,
             tickets_change: rng.chance(300),
             fault_every: longest * *rng.pick(&[1, 2, 2]) / 8,
-            wish_every: longest / *rng.pick(&[3, 7, 12]),
+            wish_every: longest / *rng.pick(&[4, 9, 16]),
             storm: longest * 80,
         }
     }

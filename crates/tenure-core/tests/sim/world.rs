@@ -65,6 +65,8 @@ enum Event {
     Heal(usize),
     Enter(usize, ResourceName),
     StoreBack(Restarts),
+    /// Somebody notices that the store's clock went back, and sets it right.
+    ClockForward(u64),
     Fault,
     Wish,
 }
@@ -164,6 +166,10 @@ impl World {
             Event::Heal(actor) => self.actors[actor].cut = Cut::default(),
             Event::Enter(actor, resource) => self.enter(actor, &resource),
             Event::StoreBack(how) => self.store_back(how),
+            Event::ClockForward(by) if !self.calm => {
+                self.step_by(by as i64);
+            }
+            Event::ClockForward(_) => {}
             Event::Fault => self.fault(),
             Event::Wish => self.wish(),
         }
@@ -187,13 +193,20 @@ impl World {
             self.check.kept(self.at, request.lease, request.seq, moved);
         }
         self.see_grants(actor, &request, &answer);
+        self.pass_hints_on();
+        // At times the link breaks after the store has acted.
+        let broken = !self.calm && self.rng.chance(self.plan.loss / 4);
+        let input = if broken { Input::Failed(request) } else { Input::Answered(request, answer) };
+        self.send_to_worker(actor, input);
+    }
+
+    fn pass_hints_on(&mut self) {
         for Hint { lease, resource, after } in self.store.ledger.take_hints() {
             let waiter = self.actors.iter().position(|actor| actor.worker.lease() == Some(lease));
             if let Some(waiter) = waiter {
                 self.send_to_worker(waiter, Input::Hinted { resource, after });
             }
         }
-        self.send_to_worker(actor, Input::Answered(request, answer));
     }
 
     /// Every grant is checked when the store makes it: by then, whoever had the ticket must have stopped.
@@ -201,13 +214,13 @@ impl World {
         match (&request.call, &answer.said) {
             (Call::Claim(wants), Said::Claimed(claimed)) => {
                 for (want, claimed) in wants.iter().zip(claimed) {
-                    self.see_grant(actor, &want.resource, claimed);
+                    self.see_grant(actor, request.lease, &want.resource, claimed);
                 }
             }
             (Call::Release(leaves), Said::Released(released)) => {
                 for (leave, released) in leaves.iter().zip(released) {
                     if let Released::Again(claimed) = released {
-                        self.see_grant(actor, &leave.resource, claimed);
+                        self.see_grant(actor, request.lease, &leave.resource, claimed);
                     }
                 }
             }
@@ -215,7 +228,7 @@ impl World {
         }
     }
 
-    fn see_grant(&mut self, actor: usize, resource: &ResourceName, claimed: &Claimed) {
+    fn see_grant(&mut self, actor: usize, lease: LeaseId, resource: &ResourceName, claimed: &Claimed) {
         let Claimed::Granted(grant) = claimed else { return };
         let tickets = self
             .store
@@ -224,7 +237,7 @@ impl World {
             .map_or(1, |view| view.tickets);
         let believing = self.sights(actor, |other| other.believes(self.at, resource));
         let working = self.sights(actor, |other| other.works(resource));
-        let own = Sight { actor, grant: *grant };
+        let own = (lease, Sight { actor, grant: *grant });
         self.check.granted(self.at, resource, tickets, own, &believing, &working);
     }
 
@@ -269,7 +282,7 @@ impl World {
         let delay = |rng: &mut Rng| match rng.chance(slowness) {
             // From a hang that ends just in time to one that outlasts every lease.
             true => {
-                let most = *rng.pick(&[longest / 4, longest, 3 * longest]);
+                let most = *rng.pick(&[longest / 4, longest / 4, longest, 6 * longest]);
                 rng.range(0, most)
             }
             false => rng.range(100, 3 * MILLI),
@@ -454,7 +467,7 @@ impl World {
 
     fn join(&mut self) {
         let timing = self.plan.timing(&mut self.rng);
-        let label = Label::new(&format!("w{}", self.actors.len() % 4)).expect("a label");
+        let label = Label::new(&format!("w{}", self.actors.len())).expect("a label");
         let actor = Actor::new(timing, label, self.plan.band, &mut self.rng, self.planted, self.at);
         self.actors.push(actor);
         for resource in self.names.clone() {
@@ -496,12 +509,12 @@ impl World {
             3 | 4 => self.freeze(actor, false),
             5 => self.freeze(actor, true),
             6 | 7 => self.crash(actor),
-            8 if self.store.knows_longest => {
-                self.store.snapshot = Some((self.store.ledger.clone(), self.check.marks()));
-            }
-            9 if self.plan.restarts != Restarts::Never && !self.store.down => self.store_down(),
+            8 | 9 if self.plan.restarts != Restarts::Never && !self.store.down => self.store_down(),
             10 | 11 if self.plan.steps => self.step(),
             _ => self.cut_off(actor),
+        }
+        if self.plan.restarts >= Restarts::SomeLost && self.store.knows_longest && self.rng.chance(300) {
+            self.store.snapshot = Some((self.store.ledger.clone(), self.check.marks()));
         }
         // A newcomer at the worst moment.
         if self.rng.chance(100) && self.actors.iter().filter(|actor| !actor.crashed).count() < 8 {
@@ -536,7 +549,17 @@ impl World {
         if self.actors[index].crashed {
             return;
         }
+        let lease = self.actors[index].worker.lease();
         self.kill(index);
+        // At times somebody can prove it.
+        if let Some(lease) = lease.filter(|_| !self.store.down && self.rng.chance(200)) {
+            let (now, longest) = (self.actors[index].moment(self.at), Duration::ZERO);
+            let call = Call::Close(Closing::Proved);
+            let (limit, judged_by) = (longest, None);
+            let request = Request { lease, seq: Seq(0), asked_at: now, limit, judged_by, longest, call };
+            let _closed = self.store.ledger.apply(self.store.here(self.at), &request);
+            self.pass_hints_on();
+        }
         self.join();
     }
 
@@ -584,15 +607,26 @@ impl World {
         }
     }
 
-    /// The store's clock steps. Not twice within two leases: nobody could have seen the time in between.
+    /// The store's clock steps, more often forward; what went back is often set right later.
     fn step(&mut self) {
         let longest = self.plan.longest();
-        if self.at < self.store.stepped_at + 2 * longest {
-            return;
+        let by = self.rng.range(1, 4 * longest);
+        if self.rng.chance(500) {
+            self.step_by(by as i64);
+        } else if self.step_by(-(by as i64)) && self.rng.chance(700) {
+            let soon = 2 * longest + self.rng.range(1, longest / 2);
+            self.after(soon, Event::ClockForward(by));
         }
-        self.store.stepped_at = self.at;
-        let by = self.rng.range(1, 4 * longest) as i64;
-        self.store.offset += if self.rng.chance(650) { by } else { -by };
+    }
+
+    /// Not twice within two leases: nobody could have seen the time in between. Says whether it did.
+    fn step_by(&mut self, by: i64) -> bool {
+        let may = self.at >= self.store.stepped_at + 2 * self.plan.longest();
+        if may {
+            self.store.stepped_at = self.at;
+            self.store.offset += by;
+        }
+        may
     }
 
     fn wish(&mut self) {
@@ -606,11 +640,27 @@ impl World {
             .enumerate()
             .filter_map(|(index, actor)| Some((index, *actor.owned.get(&resource)?)))
             .collect();
-        if !owners.is_empty() {
+        if !owners.is_empty() && self.rng.chance(800) {
             let (index, grant) = *self.rng.pick(&owners);
             self.wish_about(index, resource, grant);
+        } else {
+            let index = self.rng.range(0, self.actors.len() as u64) as usize;
+            self.wish_for(index, resource);
         }
         self.after_random(self.plan.wish_every, Event::Wish);
+    }
+
+    /// Something that a user may want of a worker in any state.
+    fn wish_for(&mut self, index: usize, resource: ResourceName) {
+        match self.rng.range(0, 12) {
+            0..=3 => self.worker_gets(index, Input::Leave(resource)),
+            4..=7 => self.worker_gets(index, Input::StepDown(resource)),
+            8..=10 => {
+                let tickets = Tickets::new(self.plan.tickets).expect("a few tickets");
+                self.worker_gets(index, Input::Enter(Want { resource, tickets, priority: 0 }));
+            }
+            _ => self.worker_gets(index, Input::Shutdown),
+        }
     }
 
     fn wish_about(&mut self, index: usize, resource: ResourceName, grant: Grant) {
@@ -622,9 +672,9 @@ impl World {
             14 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Failed }),
             15 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Finished }),
             16 | 17 if !self.store.down => {
-                let label = Label::new("w1").expect("a label");
+                let label = self.rng.pick(&self.actors).label.clone();
                 let successor = self.rng.chance(500).then_some(&label);
-                self.store.ledger.ask(here, resource.as_str(), token, successor);
+                let _answer = self.store.ledger.ask(here, resource.as_str(), token, successor);
             }
             18 if !self.store.down => {
                 if self.store.ledger.evict(here, resource.as_str(), token) == Asked::Done {
