@@ -68,7 +68,6 @@ impl Here {
 
 /// The answer to an operator's wish about one ownership.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[must_use = "nothing may have happened"]
 pub enum Asked {
     /// The owner is told, or the ticket is free.
     Done,

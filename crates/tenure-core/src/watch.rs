@@ -29,6 +29,8 @@ pub(crate) struct Watch {
 struct Seen {
     first_at: Moment,
     last_at: Moment,
+    /// When the last one was asked for. What it says of the store's clock may be as old as that.
+    asked_at: Moment,
     /// The store's clock less the worker's, on either clock; the least of the answers.
     ahead_of_boot: i64,
     ahead_of_raw: i64,
@@ -36,6 +38,11 @@ struct Seen {
 }
 
 impl Seen {
+    /// Whether there is no gap of a `longest` or more between what this one saw and what the next did.
+    fn leads_to(&self, next: &Self, longest: Duration) -> bool {
+        next.first_at.longest_since(self.asked_at) < longest
+    }
+
     fn is_beside(&self, later: &Self, close: Duration) -> bool {
         self.slow == later.slow && later.last_at.longest_since(self.first_at) < close
     }
@@ -46,30 +53,30 @@ impl Watch {
         Self { seen: VecDeque::new(), watching_since: None, planted }
     }
 
-    /// Takes note of an answer that came `now`, `took` as long, and was stamped with `store`.
+    /// Takes note of an answer that came `now`, was asked for at `asked_at`, and was stamped with `store`.
     pub(crate) fn note(
         &mut self,
         now: Moment,
-        took: Duration,
+        asked_at: Moment,
         store: StoreTime,
         ttl: Duration,
         longest: Duration,
     ) {
-        let gap = self.seen.back().map(|last| now.longest_since(last.last_at));
-        if gap.is_none_or(|gap| gap >= longest) {
-            self.watching_since = Some(now);
-        }
         let answer = Seen {
             first_at: now,
             last_at: now,
+            asked_at,
             ahead_of_boot: difference(store, now.boot_micros()),
             ahead_of_raw: difference(store, now.raw_micros()),
-            slow: took > ttl / 20,
+            slow: now.longest_since(asked_at) > ttl / 20,
         };
+        if self.seen.back().is_none_or(|last| !last.leads_to(&answer, longest)) {
+            self.watching_since = Some(now);
+        }
         let full = self.seen.len() >= MOST;
         match self.seen.back_mut() {
             Some(last) if full || last.is_beside(&answer, longest / FINENESS) => {
-                last.last_at = now;
+                (last.last_at, last.asked_at) = (now, asked_at);
                 last.ahead_of_boot = last.ahead_of_boot.min(answer.ahead_of_boot);
                 last.ahead_of_raw = last.ahead_of_raw.min(answer.ahead_of_raw);
             }
@@ -91,8 +98,7 @@ impl Watch {
         let mut before: Option<&Seen> = None;
         let mut least: Option<i64> = None;
         for seen in &self.seen {
-            quick &= before.is_none_or(|before| seen.first_at.longest_since(before.last_at) < longest)
-                || forgetful;
+            quick &= before.is_none_or(|before| before.leads_to(seen, longest)) || forgetful;
             before = Some(seen);
             if seen.slow && quick {
                 continue;
@@ -131,6 +137,11 @@ mod tests {
         Moment::new(Duration::from_secs(seconds), Duration::from_secs(seconds))
     }
 
+    fn before(now: Moment, span: Duration) -> Moment {
+        let earlier = |micros: u64| Duration::from_micros(micros).saturating_sub(span);
+        Moment::new(earlier(now.boot_micros()), earlier(now.raw_micros()))
+    }
+
     fn store(seconds: u64) -> StoreTime {
         StoreTime::from_micros(seconds * 1_000_000)
     }
@@ -138,7 +149,7 @@ mod tests {
     fn watch(answers: &[(u64, Duration, u64)]) -> Watch {
         let mut watch = Watch::new(Planted::default());
         for (now, took, stamp) in answers {
-            watch.note(at(*now), *took, store(*stamp), TTL, TTL);
+            watch.note(at(*now), before(at(*now), *took), store(*stamp), TTL, TTL);
         }
         watch
     }
@@ -212,8 +223,17 @@ mod tests {
 
         assert_eq!(watch.still_to_watch(at(7), TTL), Some(Duration::from_secs(3)));
         assert_eq!(watch.still_to_watch(at(10), TTL), None);
-        watch.note(at(20), QUICK, store(1020), TTL, TTL);
+        watch.note(at(20), before(at(20), QUICK), store(1020), TTL, TTL);
         assert_eq!(watch.still_to_watch(at(20), TTL), Some(TTL));
+    }
+
+    #[test]
+    fn an_answer_that_took_long_closes_no_gap() {
+        // It came in time, but what it says is from before the gap.
+        let long = Duration::from_secs(9);
+        let watch = watch(&[(10, QUICK, 1010), (20, long, 1011), (29, QUICK, 1029)]);
+
+        assert_eq!(watch.still_to_watch(at(30), TTL), Some(Duration::from_secs(9)));
     }
 
     #[test]
@@ -222,7 +242,7 @@ mod tests {
         for n in 0..100_000u64 {
             let now = Moment::new(Duration::from_millis(n), Duration::from_millis(n));
             let took = if n.is_multiple_of(2) { QUICK } else { SLOW };
-            watch.note(now, took, store(1000), TTL, TTL);
+            watch.note(now, before(now, took), store(1000), TTL, TTL);
         }
 
         assert!(watch.seen.len() <= MOST, "{}", watch.seen.len());

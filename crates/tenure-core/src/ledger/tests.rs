@@ -1,7 +1,5 @@
 //! The rules of the store, one test each. The helpers, with the `Store` that has a clock to set, are below.
 
-#![allow(unused_must_use)] // Many a test asks for the sake of what follows from it.
-
 use alloc::string::ToString;
 use alloc::{format, vec};
 
