@@ -1,0 +1,361 @@
+//! A standing pursuit of one resource, in three styles on one engine: callbacks, work, and by hand.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tenure_core::{OwnerView, ResourceName, Tickets as Count, Want};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::Error;
+use crate::callbacks::{self, Outcome};
+use crate::driver::Command;
+use crate::entered::Entered;
+use crate::ownership::Ownership;
+use crate::seat::{Change, Seat, Signal};
+use crate::worker::Inner;
+
+/// How many may own a resource at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Tickets {
+    /// At most so many: 1 to 10 000.
+    Limited(u32),
+    /// Everybody; no store is asked.
+    All,
+}
+
+impl From<u32> for Tickets {
+    fn from(count: u32) -> Self {
+        Self::Limited(count)
+    }
+}
+
+/// A campaign to be. See [`Worker::campaign`](crate::Worker::campaign).
+#[derive(Debug)]
+#[must_use = "a campaign begins with `obtain`, `run` or `acquire`"]
+pub struct CampaignBuilder {
+    worker: Arc<Inner>,
+    resource: Result<ResourceName, Error>,
+    tickets: Tickets,
+    priority: i32,
+}
+
+/// A campaign to be, with what its callbacks work on.
+#[derive(Debug)]
+#[must_use = "a campaign begins with `obtain`"]
+pub struct CampaignWith<A> {
+    builder: CampaignBuilder,
+    state: A,
+}
+
+impl CampaignBuilder {
+    pub(crate) fn new(worker: Arc<Inner>, resource: Result<ResourceName, Error>) -> Self {
+        Self { worker, resource, tickets: Tickets::Limited(1), priority: 0 }
+    }
+
+    /// How many may own the resource at once; by default one.
+    // req: O2 O3
+    pub fn tickets(self, tickets: impl Into<Tickets>) -> Self {
+        Self { tickets: tickets.into(), ..self }
+    }
+
+    /// Larger is served first; by default 0.
+    pub fn priority(self, priority: i32) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// What the callbacks of [`obtain`](CampaignWith::obtain) are handed, cloned for each.
+    pub fn with<A: Clone + Send + 'static>(self, state: A) -> CampaignWith<A> {
+        CampaignWith { builder: self, state }
+    }
+
+    /// Competes from now on, in the background, until stopped. `start` runs once per win, on the winner only, and
+    /// may return at once: the ticket stays until the ownership ends. `cleanup` runs once per win, when it has
+    /// ended, before the ticket is free. Both run in the runtime of the caller. One that fails or panics ends the
+    /// ownership, and the campaign competes again after a while.
+    ///
+    /// # Errors
+    /// When a setting breaks its limit, this worker competes for the resource already, or there is no runtime.
+    // req: O7 O8 O10 O15
+    pub fn obtain<S, F, C, G>(self, mut start: S, mut cleanup: C) -> Result<Campaign, Error>
+    where
+        S: FnMut(Ownership) -> F + Send + 'static,
+        F: Future<Output: Outcome> + Send + 'static,
+        C: FnMut(crate::Ending) -> G + Send + 'static,
+        G: Future<Output: Outcome> + Send + 'static,
+    {
+        self.with(()).obtain(move |own, ()| start(own), move |ending, ()| cleanup(ending))
+    }
+
+    /// Competes, works while it owns, and competes again after a loss. The work's own end releases the ticket,
+    /// and is the result. On a loss the work is told by its [`Ownership`], and dropped at the harder stop; what
+    /// it returns after that is dropped too. Dropping the future of `run` ends the work and leaves.
+    ///
+    /// # Errors
+    /// When a setting breaks its limit, this worker competes for the resource already, or it was shut down.
+    pub async fn run<T>(self, mut work: impl AsyncFnMut(Ownership) -> T) -> Result<T, Error> {
+        let mut entered = self.enter()?;
+        loop {
+            let grant = match entered.signal().await {
+                Some(Signal::Start(grant)) => grant,
+                Some(_) => continue,
+                None => return Err(Error::refused("the worker was shut down")),
+            };
+            // Boxed, so that it can be dropped before the driver is told that it has ended.
+            let mut work = Box::pin(work(entered.view(grant)));
+            let done = loop {
+                tokio::select! {
+                    biased;
+                    // What it returns after it was told to stop is not its own end.
+                    done = &mut work => break (!entered.seat.has_ended(grant.token)).then_some(done).ok_or(true),
+                    signal = entered.signal() => match signal {
+                        Some(Signal::Stop(..)) | None => break Err(false),
+                        Some(_) => {}
+                    },
+                }
+            };
+            if let Ok(done) = done {
+                entered.end(grant.token, crate::Ending::Finished);
+                entered.stopped(grant.token);
+                is_over(&mut entered).await;
+                return Ok(done);
+            }
+            let mut ended = matches!(done, Err(true));
+            while !ended {
+                tokio::select! {
+                    biased;
+                    _ = &mut work => ended = true,
+                    signal = entered.signal() => match signal {
+                        Some(Signal::StopHard) | None => ended = true,
+                        Some(_) => {}
+                    },
+                }
+            }
+            drop(work);
+            entered.stopped(grant.token);
+        }
+    }
+
+    /// Waits for a ticket. It is given up when the ownership is released or dropped.
+    ///
+    /// # Errors
+    /// When a setting breaks its limit, this worker competes for the resource already, or it was shut down.
+    // req: E9
+    pub async fn acquire(self) -> Result<Ownership, Error> {
+        let mut entered = self.enter()?;
+        loop {
+            match entered.signal().await {
+                Some(Signal::Start(grant)) => return Ok(Ownership::by_hand(entered, grant)),
+                Some(_) => {}
+                None => return Err(Error::refused("the worker was shut down")),
+            }
+        }
+    }
+
+    /// A ticket if one is free now; nothing if one has to wait.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and when the store does not answer within a third of the ttl.
+    pub async fn try_acquire(self) -> Result<Option<Ownership>, Error> {
+        let (clocks, limit) = (self.worker.clocks.clone(), self.worker.timing.ttl() / 3);
+        let mut entered = self.enter()?;
+        let answer = async {
+            loop {
+                match entered.signal().await {
+                    Some(Signal::Start(grant)) => return Ok(Some(grant)),
+                    Some(Signal::Waiting) => return Ok(None),
+                    Some(_) => {}
+                    None => return Err(Error::refused("the worker was shut down")),
+                }
+            }
+        };
+        let answer = tokio::select! {
+            answer = answer => answer?,
+            () = clocks.sleep(limit) => {
+                let what = format!("cannot tell whether `{}` is free: the store did not answer", entered.resource);
+                return Err(Error::unavailable(what));
+            }
+        };
+        Ok(answer.map(|grant| Ownership::by_hand(entered, grant)))
+    }
+
+    /// Waits for a ticket, but not for longer than `limit`.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and when the time is up: the error says the resource and the time waited.
+    // req: E9
+    pub async fn acquire_within(self, limit: Duration) -> Result<Ownership, Error> {
+        let clocks = self.worker.clocks.clone();
+        let resource = self.resource.as_ref().map(ToString::to_string).unwrap_or_default();
+        tokio::select! {
+            biased;
+            own = self.acquire() => own,
+            () = clocks.sleep(limit) => {
+                Err(Error::unavailable(format!("`{resource}` was not acquired within {limit:?}")))
+            }
+        }
+    }
+
+    fn enter(self) -> Result<Entered, Error> {
+        let (worker, resource) = (self.worker, self.resource?);
+        match self.tickets {
+            Tickets::All => Entered::unlimited(worker, resource),
+            Tickets::Limited(count) => {
+                let tickets = Count::new(count)?;
+                Entered::new(worker, Want { resource, tickets, priority: self.priority })
+            }
+        }
+    }
+}
+
+impl<A: Clone + Send + 'static> CampaignWith<A> {
+    /// As [`CampaignBuilder::obtain`]; the callbacks are handed a clone of the state.
+    ///
+    /// # Errors
+    /// As [`CampaignBuilder::obtain`].
+    pub fn obtain<S, F, C, G>(self, mut start: S, mut cleanup: C) -> Result<Campaign, Error>
+    where
+        S: FnMut(Ownership, A) -> F + Send + 'static,
+        F: Future<Output: Outcome> + Send + 'static,
+        C: FnMut(crate::Ending, A) -> G + Send + 'static,
+        G: Future<Output: Outcome> + Send + 'static,
+    {
+        let runtime = tokio::runtime::Handle::try_current()
+            .map_err(|error| Error::refused("callbacks need a tokio runtime").because(error))?;
+        let entered = self.builder.enter()?;
+        let (seat, worker, resource) =
+            (entered.seat.clone(), entered.worker().clone(), entered.resource.clone());
+        let (requests, wished) = mpsc::unbounded_channel();
+        let (over, is_over) = watch::channel(false);
+        let state = self.state;
+        let (start_state, cleanup_state) = (state.clone(), state);
+        let served = callbacks::serve(
+            entered,
+            wished,
+            move |own| start(own, start_state.clone()),
+            move |ending| cleanup(ending, cleanup_state.clone()),
+        );
+        runtime.spawn(async move {
+            served.await;
+            over.send_replace(true);
+        });
+        Ok(Campaign { seat, worker, resource, requests, is_over })
+    }
+}
+
+/// Waits until the campaign has left, but not for a store that does not answer.
+async fn is_over(entered: &mut Entered) {
+    let (clocks, limit) = (entered.worker().clocks.clone(), entered.worker().timing.ttl() / 3);
+    let left = async { while entered.signal().await.is_some() {} };
+    tokio::select! {
+        () = left => {}
+        () = clocks.sleep(limit) => {}
+    }
+}
+
+/// What the handle of a campaign asks of the one who serves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    StepDown,
+    Leave,
+}
+
+/// A campaign that runs in the background. Dropping the handle does not stop it.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    seat: Arc<Seat>,
+    worker: Arc<Inner>,
+    resource: ResourceName,
+    requests: mpsc::UnboundedSender<Wish>,
+    is_over: watch::Receiver<bool>,
+}
+
+impl Campaign {
+    /// Whether this worker owns a ticket right now. Never stale, and quick enough for every tick.
+    // req: E1
+    #[inline]
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        self.seat.owns()
+    }
+
+    /// Who owns the resource, where, since when, for how long still.
+    ///
+    /// # Errors
+    /// When the store does not answer within a third of the ttl. Never an old answer.
+    // req: O16 E3
+    pub async fn owners(&self) -> Result<Vec<OwnerView>, Error> {
+        let (answer, answered) = oneshot::channel();
+        let resource = self.resource.clone();
+        let ask = Command::Ask(Box::new(move |store| {
+            Box::pin(async move {
+                let _gone = answer.send(store.read(Some(&resource)).await);
+            })
+        }));
+        let unavailable = || Error::unavailable(format!("cannot read the owners of `{}`", self.resource));
+        self.worker.commands.send(ask).map_err(|_| unavailable())?;
+        tokio::select! {
+            answer = answered => Ok(answer.map_err(|_| unavailable())??.into_iter().flat_map(|view| view.owners).collect()),
+            () = self.worker.clocks.sleep(self.worker.timing.ttl() / 3) => Err(unavailable()),
+        }
+    }
+
+    /// Runs `work` if this worker owns a ticket; when the ownership ends first the work is dropped.
+    // req: T10
+    pub async fn run_if_owner<T>(&self, work: impl AsyncFnOnce(Ownership) -> T) -> Option<T> {
+        let grant = self.seat.present()?;
+        let own =
+            || Ownership::view(self.resource.clone(), grant, self.seat.clone(), self.worker.commands.clone());
+        own().run(work(own())).await.ok()
+    }
+
+    /// Gives the ownership up, if there is one, and stays a candidate. Returns when it has ended.
+    pub async fn step_down(&self) {
+        if let Some(grant) = self.seat.present()
+            && self.requests.send(Wish::StepDown).is_ok()
+        {
+            self.seat.lost(grant.token).await;
+        }
+    }
+
+    /// What happens to this campaign, from now on. Nothing is left out.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        Changes { changes: self.seat.listen() }
+    }
+
+    /// Leaves the campaign: stops the work, awaits the cleanup, releases. Once it has returned no callback runs
+    /// any more; it returns within two graces and a third of the ttl whatever the callbacks and the store do.
+    /// Stopping what has stopped returns at once.
+    // req: A3
+    pub async fn stop(&self) {
+        let mut is_over = self.is_over.clone();
+        if self.requests.send(Wish::Leave).is_ok() {
+            // An error means that the one who served it is gone, and so are its callbacks.
+            let _over = is_over.wait_for(|over| *over).await;
+        }
+    }
+}
+
+/// A stream of what happens to a campaign.
+#[derive(Debug)]
+pub struct Changes {
+    changes: mpsc::UnboundedReceiver<Change>,
+}
+
+impl Changes {
+    /// What happens next; nothing once the worker has ended.
+    pub async fn next(&mut self) -> Option<Change> {
+        self.changes.recv().await
+    }
+}
+
+impl futures_core::Stream for Changes {
+    type Item = Change;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
+        self.changes.poll_recv(cx)
+    }
+}

@@ -1,0 +1,218 @@
+//! The clocks that trust is counted on, and waking up by them.
+//!
+//! `std::time::Instant` stops in suspend on Linux, and so do tokio's timers: neither is an authority here. The
+//! clocks are read through libc's `clock_gettime`, so that a test can put another one in between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenure_core::Moment;
+use tokio::sync::Notify;
+
+/// Which clocks a worker goes by.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Clocks {
+    #[default]
+    System,
+    ByHand(ClockByHand),
+}
+
+/// A clock that moves only when it is told to, for tests of code that uses Tenure. It counts for the workers and
+/// the `memory:` store that were made with it.
+#[derive(Clone, Debug, Default)]
+pub struct ClockByHand(Arc<ByHand>);
+
+#[derive(Debug, Default)]
+struct ByHand {
+    micros: AtomicU64,
+    moved: Notify,
+}
+
+impl ClockByHand {
+    /// A clock that shows an hour after its own beginning of time.
+    #[must_use]
+    pub fn new() -> Self {
+        let clock = Self::default();
+        clock.advance(Duration::from_secs(3600));
+        clock
+    }
+
+    /// Lets so much time go by at once.
+    pub fn advance(&self, span: Duration) {
+        let span = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        self.0.micros.fetch_add(span, Ordering::SeqCst);
+        self.0.moved.notify_waiters();
+    }
+
+    fn micros(&self) -> u64 {
+        self.0.micros.load(Ordering::SeqCst)
+    }
+}
+
+impl Clocks {
+    /// Both clocks, read just now.
+    #[inline]
+    pub(crate) fn now(&self) -> Moment {
+        match self {
+            Self::System => Moment::new(system::counts_suspend(), system::is_not_slewed()),
+            Self::ByHand(clock) => {
+                let now = Duration::from_micros(clock.micros());
+                Moment::new(now, now)
+            }
+        }
+    }
+
+    /// Microseconds since 1970, for tokens only.
+    pub(crate) fn wall(&self) -> u64 {
+        match self {
+            Self::System => {
+                let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+            }
+            Self::ByHand(clock) => clock.micros(),
+        }
+    }
+
+    /// Waits for so long, by the clock that counts suspend: after one it returns at once.
+    pub(crate) async fn sleep(&self, span: Duration) {
+        match self {
+            Self::System => system::sleep(span).await,
+            Self::ByHand(clock) => {
+                let until =
+                    clock.micros().saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+                loop {
+                    let moved = clock.0.moved.notified();
+                    if clock.micros() >= until {
+                        return;
+                    }
+                    moved.await;
+                }
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code)] // Reading clocks and timers of the kernel; nothing else in the crate needs it.
+mod system {
+    use std::time::Duration;
+
+    #[cfg(target_os = "linux")]
+    const COUNTS_SUSPEND: libc::clockid_t = libc::CLOCK_BOOTTIME;
+    #[cfg(target_os = "linux")]
+    const IS_NOT_SLEWED: libc::clockid_t = libc::CLOCK_MONOTONIC_RAW;
+    // On macOS CLOCK_MONOTONIC_RAW counts suspend and is not slewed, CLOCK_UPTIME_RAW stops.
+    #[cfg(target_os = "macos")]
+    const COUNTS_SUSPEND: libc::clockid_t = libc::CLOCK_MONOTONIC_RAW;
+    #[cfg(target_os = "macos")]
+    const IS_NOT_SLEWED: libc::clockid_t = libc::CLOCK_UPTIME_RAW;
+
+    #[inline]
+    pub(super) fn counts_suspend() -> Duration {
+        read(COUNTS_SUSPEND)
+    }
+
+    #[inline]
+    pub(super) fn is_not_slewed() -> Duration {
+        read(IS_NOT_SLEWED)
+    }
+
+    #[inline]
+    fn read(clock: libc::clockid_t) -> Duration {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a valid place for one timespec, and lives for the whole call.
+        let failed = unsafe { libc::clock_gettime(clock, &raw mut time) } != 0;
+        // Both clocks exist wherever this builds; a kernel that refuses them cannot be trusted with time at all.
+        assert!(!failed, "the kernel does not read clock {clock}");
+        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(super) async fn sleep(span: Duration) {
+        match timer(span) {
+            Some(timer) => {
+                // Readable means fired. An error here only wakes early, and then the caller looks again.
+                let _fired = timer.readable().await;
+            }
+            None => tokio::time::sleep(span).await,
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) async fn sleep(span: Duration) {
+        // No timer counts suspend here: short naps bound how late a wake-up after one can be.
+        tokio::time::sleep(span.min(Duration::from_millis(500))).await;
+    }
+
+    /// A timer that fires after `span` of the clock that counts suspend.
+    #[cfg(target_os = "linux")]
+    fn timer(span: Duration) -> Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
+        use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+        // SAFETY: no pointers are passed; the result is checked below.
+        let raw =
+            unsafe { libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
+        if raw < 0 {
+            return None;
+        }
+        // SAFETY: the descriptor was just made, is open, and belongs to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        // Zero would disarm it.
+        let span = span.max(Duration::from_nanos(1));
+        let mut setting = libc::itimerspec {
+            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+        };
+        setting.it_value.tv_sec = libc::time_t::try_from(span.as_secs()).unwrap_or(libc::time_t::MAX);
+        setting.it_value.tv_nsec = span.subsec_nanos().into();
+        // SAFETY: `setting` is valid for the call, and the old setting is not asked for.
+        let armed =
+            unsafe { libc::timerfd_settime(fd.as_raw_fd(), 0, &raw const setting, std::ptr::null_mut()) };
+        if armed != 0 {
+            return None;
+        }
+        // SAFETY: an `OwnedFd` keeps one descriptor open, always the same, until it is dropped.
+        unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) }.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_system_clocks_run() {
+        let before = Clocks::System.now();
+        std::thread::sleep(Duration::from_millis(5));
+        let after = Clocks::System.now();
+
+        assert!(after.shortest_since(before) >= Duration::from_millis(4));
+    }
+
+    #[tokio::test]
+    async fn a_system_sleep_lasts_as_long_as_asked() {
+        let before = Clocks::System.now();
+
+        Clocks::System.sleep(Duration::from_millis(20)).await;
+
+        assert!(Clocks::System.now().longest_since(before) >= Duration::from_millis(20));
+    }
+
+    #[tokio::test]
+    async fn a_clock_by_hand_wakes_when_it_is_moved_far_enough() {
+        let hand = ClockByHand::new();
+        let clocks = Clocks::ByHand(hand.clone());
+        let sleeper = tokio::spawn({
+            let clocks = clocks.clone();
+            async move { clocks.sleep(Duration::from_secs(10)).await }
+        });
+        tokio::task::yield_now().await;
+
+        hand.advance(Duration::from_secs(9));
+        tokio::task::yield_now().await;
+        assert!(!sleeper.is_finished());
+        hand.advance(Duration::from_secs(1));
+
+        sleeper.await.expect("it wakes");
+    }
+}

@@ -1,0 +1,218 @@
+//! One random sequence, played against the store and the ledger at once.
+//!
+//! The ledger goes by the store's own time, as the stamps tell it. Where the store's clock moved while it was
+//! asked, either end is good enough: a lease that runs out in between may be judged both ways. Tokens follow the
+//! store's wall clock; so they have to grow, and are compared by the terms that they belong to.
+
+mod compare;
+mod moves;
+
+use std::time::{Duration, Instant};
+
+use tenure_core::{Asked, Call, Here, LeaseId, Ledger, ResourceName, StoreTime, Token};
+
+use self::compare::{Tokens, same_entries, same_said, same_view};
+use self::moves::{Move, Player, Sent};
+use super::Fixture;
+use super::chance::Chance;
+use super::world::*;
+
+/// Rounds with a seed each, unless time is up before.
+const ROUNDS: u64 = 100;
+/// For stores that really wait.
+const BUDGET: Duration = Duration::from_secs(5);
+/// How many moves there are in a round.
+const MOVES: u64 = 80;
+/// Set to a seed, it plays that round only.
+const SEED: &str = "TENURE_CONFORMANCE_SEED";
+
+/// Whatever is asked, in whichever order, the store says what the ledger says.
+pub async fn the_store_says_what_the_ledger_says(fixture: impl Fixture) {
+    let mut world = World::of(fixture);
+    let chosen = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
+    let seeds = chosen.map_or(1..=ROUNDS, |seed| seed..=seed);
+    let begun = Instant::now();
+
+    let mut played = 0;
+    for seed in seeds {
+        Round::new(&mut world, seed).await.play().await;
+        played += 1;
+        if begun.elapsed() > BUDGET {
+            break;
+        }
+    }
+    println!("{played} rounds, {:?}", begun.elapsed());
+}
+
+/// One sequence, on resources and leases of its own.
+struct Round<'a, F> {
+    world: &'a mut World<F>,
+    ledger: Ledger,
+    chance: Chance,
+    seed: u64,
+    step: u64,
+    resources: Vec<ResourceName>,
+    players: Vec<Player>,
+    tokens: Tokens,
+    /// The most by which the store's clock moved while it was asked something.
+    slack: Duration,
+}
+
+impl<'a, F: Fixture> Round<'a, F> {
+    async fn new(world: &'a mut World<F>, seed: u64) -> Self {
+        world.now().await;
+        let ledger = Ledger::new(world.stamp().incarnation);
+        let mut chance = Chance::new(seed);
+        let resources = (0..=chance.below(3)).map(|number| name(&format!("job-{seed}-{number}"))).collect();
+        let (players, tokens) = (vec![], Tokens::default());
+        Self { world, ledger, chance, seed, step: 0, resources, players, tokens, slack: ZERO }
+    }
+
+    async fn play(mut self) {
+        // The first lease is as long as any: so the longest ttl is the same for both from the beginning.
+        let first = self.newcomer(LONG);
+        self.call(first).await;
+        for step in 1..=MOVES {
+            self.step = step;
+            match self.choose() {
+                Move::Pass(span) => self.world.pass(span).await,
+                Move::Send(sent) => self.call(sent).await,
+                Move::Ask(resource, token, successor) => self.wish(&resource, token, Some(successor)).await,
+                Move::Evict(resource, token) => self.wish(&resource, token, None).await,
+                Move::Read => self.read().await,
+            }
+        }
+        self.read().await;
+    }
+
+    /// Asks both, and adopts what the ledger makes of it.
+    async fn call(&mut self, sent: Sent) {
+        let Sent { lease, seq, judged_by, call } = sent;
+        let before = self.world.now().await;
+        self.world.judged_by = judged_by;
+        let answer = self.world.answer(lease, seq, call.clone()).await;
+        self.world.judged_by = None;
+        let after = self.world.now().await;
+        self.slack = self.slack.max(after.since(before));
+
+        let said = self.tokens.in_terms(&call, answer.said.clone());
+        let request = request(lease, seq, judged_by, ZERO, call);
+        let now = answer.stamp.now;
+        let mut expected = vec![];
+        for at in [now, before, after, earlier(now, self.slack), now + self.slack] {
+            let mut ledger = self.ledger.clone();
+            let ours = ledger.apply(self.here(at), &request);
+            if same_said(&said, &ours.said, self.slack) && ours.stamp.longest == answer.stamp.longest {
+                self.ledger = ledger;
+                return;
+            }
+            expected.push(ours);
+        }
+        let who = self.label_of(lease);
+        self.differ(&format!("{who} sent {request:?}"), &answer, &expected[0]);
+    }
+
+    /// An operator's wish: to hand over, to a successor or not, or an eviction.
+    async fn wish(&mut self, resource: &ResourceName, token: Token, gently: Option<Option<String>>) {
+        let term = self.tokens.term(resource, token);
+        let before = self.world.now().await;
+        let asked = match &gently {
+            Some(successor) => self.world.ask_at(resource.as_str(), token, successor.as_deref()).await,
+            None => self.world.evict_at(resource.as_str(), token).await,
+        };
+        let after = self.world.now().await;
+        self.slack = self.slack.max(after.since(before));
+
+        let said = match asked.clone() {
+            Asked::OtherOwners(tokens) => {
+                let mut terms: Vec<Token> =
+                    tokens.iter().map(|token| self.tokens.term(resource, *token)).collect();
+                terms.sort();
+                Asked::OtherOwners(terms)
+            }
+            asked => asked,
+        };
+        let mut expected = vec![];
+        for at in [before, after] {
+            let (mut ledger, here) = (self.ledger.clone(), self.here(at));
+            let mut ours = match &gently {
+                Some(successor) => {
+                    ledger.ask(here, resource.as_str(), term, successor.as_deref().map(label).as_ref())
+                }
+                None => ledger.evict(here, resource.as_str(), term),
+            };
+            if let Asked::OtherOwners(tokens) = &mut ours {
+                tokens.sort();
+            }
+            if ours == said {
+                self.ledger = ledger;
+                return;
+            }
+            expected.push(ours);
+        }
+        let wish =
+            gently.map_or("an eviction".into(), |successor| format!("a wish to hand over to {successor:?}"));
+        self.differ(&format!("{wish} of {resource} under {token:?}, term {term:?}"), &asked, &expected[0]);
+    }
+
+    /// Compares all that can be read.
+    async fn read(&mut self) {
+        for resource in self.resources.clone() {
+            let before = self.world.now().await;
+            let views = answered(self.world.store.read(Some(&resource))).await;
+            let entries = answered(self.world.store.history(Some(&resource))).await;
+            let after = self.world.now().await;
+            self.slack = self.slack.max(after.since(before));
+
+            let views: Vec<_> = views.into_iter().map(|view| self.tokens.view_in_terms(view)).collect();
+            let ours = [before, after].map(|at| self.ledger.read(self.here(at), resource.as_str()));
+            let agrees = |ours: &Option<_>| match (&views[..], ours) {
+                ([], None) => true,
+                ([view], Some(ours)) => same_view(view, ours, self.slack),
+                _ => false,
+            };
+            if !ours.iter().any(agrees) {
+                self.differ(&format!("a reader of {resource}"), &views, &ours[0]);
+            }
+
+            let entries: Vec<_> =
+                entries.into_iter().map(|entry| self.tokens.entry_in_terms(entry)).collect();
+            let ours = [before, after].map(|at| {
+                let records = self.ledger.history(self.here(at)).into_iter();
+                records.filter(|record| record.resource == resource).collect::<Vec<_>>()
+            });
+            if !ours.iter().any(|ours| same_entries(&entries, ours, before, self.slack)) {
+                self.differ(&format!("a reader of the history of {resource}"), &entries, &ours[0]);
+            }
+        }
+    }
+
+    /// The store at this time. Its wall clock stands at 0, so that the ledger's tokens are the terms.
+    fn here(&self, now: StoreTime) -> Here {
+        Here::new(now, 0, self.world.stamp().incarnation).expect("the wall clock is before the year 2200")
+    }
+
+    fn label_of(&self, lease: LeaseId) -> String {
+        self.players
+            .iter()
+            .find(|player| player.lease == lease)
+            .map_or("nobody".into(), |player| player.label.clone())
+    }
+
+    fn differ(&self, asked: &str, store: &dyn std::fmt::Debug, ledger: &dyn std::fmt::Debug) -> ! {
+        panic!(
+            "the store and the ledger disagree at step {} of seed {}\n  {asked}\n  the store said {store:?}\n  the ledger \
+             says {ledger:?} (its tokens are the terms)\n  at most {:?} apart\nrepeat it with {SEED}={}",
+            self.step, self.seed, self.slack, self.seed
+        );
+    }
+
+    /// The request of a new worker.
+    fn newcomer(&mut self, ttl: Duration) -> Sent {
+        let player = Player::new(self.chance.one_of(&["a", "b", "c", "twin"]));
+        let lease = player.lease;
+        let call = Call::Open { ttl, label: label(&player.label), metadata: Default::default() };
+        self.players.push(player);
+        Sent { lease, seq: 1, judged_by: None, call }
+    }
+}

@@ -1,0 +1,68 @@
+//! Tenure elects the owner, or the few owners, of a named responsibility among many workers, tells them, and moves
+//! ownership when one of them goes.
+//!
+//! Three styles on one engine. Callbacks, as a service is started and stopped:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! let worker = tenure::Worker::connect("memory:").await?;
+//! let campaign = worker.campaign("echo").obtain(
+//!     async |own| println!("started, term {}", own.term()), // on the winner only, once per win
+//!     async |ending| println!("stopped: {ending:?}"),       // once per win, before the ticket is free
+//! )?;
+//! campaign.is_owner(); // sync, never stale
+//! campaign.stop().await;
+//! # Ok(()) }
+//! ```
+//!
+//! Work that competes, works while it owns, and competes again after a loss; its own end is the result:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! # let worker = tenure::Worker::connect("memory:").await?;
+//! let report = worker.campaign("report").run(async |own| format!("built under token {}", own.token())).await?;
+//! # assert!(report.starts_with("built")); Ok(()) }
+//! ```
+//!
+//! And by hand, which is also a distributed lock:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! # let worker = tenure::Worker::connect("memory:").await?;
+//! let own = worker.campaign("migrate").acquire().await?;
+//! assert!(own.holds()); // false after a pause that outlasts the lease, at the first look
+//! own.release().await;
+//! worker.shutdown().await;
+//! # Ok(()) }
+//! ```
+
+mod callbacks;
+mod campaign;
+mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod driver;
+mod entered;
+mod error;
+mod namespace;
+mod observe;
+mod ownership;
+mod page;
+mod resources;
+mod seat;
+pub mod store;
+mod worker;
+
+pub use tenure_core::{
+    Asked, Clock, Ending, Grant, Happened, Label, LimitError, Metadata, OwnerView, ResourceName,
+    ResourceView, Term, Ticket, Timing, TimingError, Token, WaiterView, Waiting, Why,
+};
+
+pub use self::callbacks::Outcome;
+pub use self::campaign::{Campaign, CampaignBuilder, CampaignWith, Changes, Tickets};
+pub use self::clock::ClockByHand;
+pub use self::error::{Error, Kind};
+pub use self::namespace::Namespace;
+pub use self::ownership::{Lost, Ownership};
+pub use self::seat::Change;
+pub use self::worker::{Worker, WorkerBuilder};

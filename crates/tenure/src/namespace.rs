@@ -1,0 +1,105 @@
+//! A store as tools see it: reading and operators' wishes. Takes no lease.
+
+use std::sync::Arc;
+
+use tenure_core::{Asked, Label, Namespace as Space, ResourceName, ResourceView, Token};
+use tokio::sync::oneshot;
+
+use crate::Error;
+use crate::driver::Driver;
+use crate::store::{self, Entry, Opened, Pending, Store};
+
+/// A namespace of a store, for tools: who owns what, what happened, and an operator's wishes.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    opened: Opened,
+}
+
+impl Namespace {
+    /// The default namespace of the store at `url`.
+    ///
+    /// # Errors
+    /// When the URL is not understood, or the store cannot be opened.
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        Ok(Self { opened: store::open(url, &Space::default()).await? })
+    }
+
+    /// Another namespace of the store at `url`.
+    ///
+    /// # Errors
+    /// When the name breaks its limit, the URL is not understood, or the store cannot be opened.
+    pub async fn open_named(url: &str, namespace: &str) -> Result<Self, Error> {
+        Ok(Self { opened: store::open(url, &Space::new(namespace)?).await? })
+    }
+
+    /// A namespace of a store that is open already.
+    #[must_use]
+    pub fn on(opened: Opened) -> Self {
+        Self { opened }
+    }
+
+    /// Owners and waiters of one resource, if it was ever claimed.
+    ///
+    /// # Errors
+    /// When the store does not answer. Never an old answer.
+    pub async fn read(&self, resource: &str) -> Result<Option<ResourceView>, Error> {
+        let name = ResourceName::new(resource)?;
+        let views =
+            self.ask_store(move |store| Box::pin(async move { store.read(Some(&name)).await })).await?;
+        Ok(views.into_iter().next())
+    }
+
+    /// Owners and waiters of every resource that was ever claimed, by name.
+    ///
+    /// # Errors
+    /// When the store does not answer. Never an old answer.
+    pub async fn read_all(&self) -> Result<Vec<ResourceView>, Error> {
+        self.ask_store(|store| Box::pin(async move { store.read(None).await })).await
+    }
+
+    /// What happened to one resource, oldest first.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    // req: H19
+    pub async fn history(&self, resource: &str) -> Result<Vec<Entry>, Error> {
+        let name = ResourceName::new(resource)?;
+        self.ask_store(move |store| Box::pin(async move { store.history(Some(&name)).await })).await
+    }
+
+    /// Asks the owner under `token` to hand over gently, to the waiter labelled `successor` if one is named.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    // req: H18
+    pub async fn ask(&self, resource: &str, token: u64, successor: Option<&str>) -> Result<Asked, Error> {
+        let (name, successor) = (ResourceName::new(resource)?, successor.map(Label::new).transpose()?);
+        let ask = move |store: Arc<dyn Store>| -> Pending<'static, Asked> {
+            Box::pin(async move { store.ask(&name, Token(token), successor.as_ref()).await })
+        };
+        self.ask_store(ask).await
+    }
+
+    /// Takes the ownership under `token` away at once. Until its worker learns of it, only the token protects.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn evict(&self, resource: &str, token: u64) -> Result<Asked, Error> {
+        let name = ResourceName::new(resource)?;
+        self.ask_store(move |store| Box::pin(async move { store.evict(&name, Token(token)).await })).await
+    }
+
+    /// Asks where the store's connections live.
+    async fn ask_store<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(Arc<dyn Store>) -> Pending<'static, T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (answer, answered) = oneshot::channel();
+        let store = self.opened.store.clone();
+        let driver: &Driver = &self.opened.driver;
+        driver.spawn(Box::pin(async move {
+            let _gone = answer.send(ask(store).await);
+        }))?;
+        answered.await.map_err(|_| Error::unavailable("the store's driver has ended"))?
+    }
+}

@@ -1,0 +1,99 @@
+//! What the driver says of itself: log lines and metrics. Labels are bounded: `class` is the part of a resource
+//! name before the first `:` or `.`.
+
+use tenure_core::{
+    Answer, Call, Ending, Grant, HeldBack, Moment, Report, Request, ResourceName, Said, Token,
+};
+
+use crate::Error;
+
+fn class(resource: &ResourceName) -> String {
+    resource.as_str().split([':', '.']).next().unwrap_or_default().to_owned()
+}
+
+// req: T8 E14
+pub(crate) fn acquired(label: &str, resource: &ResourceName, grant: Grant) {
+    let Grant { ticket, term, token } = grant;
+    tracing::info!(worker = label, %resource, ticket = ticket.0, term = term.0, token = token.0, "became owner");
+    metrics::counter!("tenure_acquired_total", "class" => class(resource)).increment(1);
+    metrics::gauge!("tenure_owned", "class" => class(resource)).increment(1.0);
+}
+
+pub(crate) fn ended(label: &str, resource: &ResourceName, token: Token, ending: Ending) {
+    let reason = reason(ending);
+    if ending.is_gentle() {
+        tracing::info!(worker = label, %resource, token = token.0, reason, "gives up the ownership");
+    } else {
+        tracing::warn!(worker = label, %resource, token = token.0, reason, "lost the ownership");
+        metrics::counter!("tenure_lost_total", "class" => class(resource), "reason" => reason).increment(1);
+    }
+    metrics::gauge!("tenure_owned", "class" => class(resource)).decrement(1.0);
+}
+
+pub(crate) fn answered(request: &Request, answer: &Answer, now: Moment) {
+    if request.call == Call::Renew {
+        let took = now.longest_since(request.asked_at);
+        metrics::histogram!("tenure_renew_seconds").record(took.as_secs_f64());
+        if matches!(answer.said, Said::Kept { .. }) {
+            metrics::counter!("tenure_renewals_total").increment(1);
+            let left = 1.0 - took.as_secs_f64() / request.limit.as_secs_f64().max(f64::MIN_POSITIVE) / 3.0;
+            metrics::histogram!("tenure_trust_left_ratio").record(left.clamp(0.0, 1.0));
+        }
+    }
+}
+
+pub(crate) fn failed(label: &str, request: &Request, error: &Error) {
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    tracing::warn!(worker = label, call = name(&request.call), %error, cause, "the store did not answer as hoped");
+    if request.call == Call::Renew {
+        metrics::counter!("tenure_renewal_failures_total").increment(1);
+    }
+}
+
+pub(crate) fn reported(label: &str, report: &Report) {
+    match report {
+        Report::Queued(resource, waiting) => {
+            tracing::debug!(worker = label, %resource, ahead = waiting.ahead, why = ?waiting.why, "waits");
+        }
+        Report::HeldBack(HeldBack::StoreForgot, left) => {
+            tracing::warn!(worker = label, ?left, "the store forgot a live lease; not competing for a while");
+        }
+        Report::HeldBack(_, left) => {
+            tracing::info!(worker = label, ?left, "watches the store's clock before it competes");
+        }
+        Report::NewIncarnation => {
+            tracing::warn!(worker = label, "the store was restarted; confirming what is owned");
+        }
+        Report::Unanswered(seq) => tracing::debug!(worker = label, seq = seq.0, "no answer in time"),
+        _ => {}
+    }
+}
+
+fn name(call: &Call) -> &'static str {
+    match call {
+        Call::Open { .. } => "open",
+        Call::Renew => "renew",
+        Call::Claim(_) => "claim",
+        Call::Release(_) => "release",
+        Call::Held => "held",
+        Call::Close(_) => "close",
+    }
+}
+
+// req: H17
+pub(crate) fn reason(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Finished => "finished",
+        Ending::Failed => "failed",
+        Ending::SteppedDown => "stepped_down",
+        Ending::Left => "left",
+        Ending::Asked => "asked",
+        Ending::Lowered => "lowered",
+        Ending::Evicted => "evicted",
+        Ending::Expired => "expired",
+        Ending::Gone => "gone",
+        Ending::Missing => "missing",
+        Ending::Cloned => "cloned",
+        _ => "other",
+    }
+}

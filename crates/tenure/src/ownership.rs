@@ -1,0 +1,129 @@
+//! A ticket in one's hands: the check, the numbers to fence writes with, and the ways to give it up.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{Ending, Grant, Input, ResourceName};
+use tokio::sync::mpsc;
+
+use crate::driver::Command;
+use crate::entered::Entered;
+use crate::observe;
+use crate::seat::Seat;
+
+/// The right to do the work of a resource, for as long as [`holds`](Self::holds) says so.
+///
+/// The one that [`acquire`](crate::CampaignBuilder::acquire) returns is given up when it is dropped. The one that
+/// is handed to a callback or to work is a view: the ticket stays until the ownership ends.
+#[derive(Debug)]
+pub struct Ownership {
+    resource: ResourceName,
+    grant: Grant,
+    seat: Arc<Seat>,
+    commands: mpsc::UnboundedSender<Command>,
+    /// The place in the campaign, if this value is all that there is to the work: it goes with it.
+    entered: Option<Entered>,
+}
+
+/// The ownership ended before the work did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost(
+    /// Why.
+    pub Ending,
+);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the ownership ended first: {}", observe::reason(self.0))
+    }
+}
+
+impl std::error::Error for Lost {}
+
+impl Ownership {
+    /// Whether the ownership is good right now. Evaluated when it is called: after a pause that outlasts the
+    /// trust the first call says no. No lock, no allocation, no I/O.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.seat.holds(self.grant.token)
+    }
+
+    /// The resource that is owned.
+    #[must_use]
+    pub fn resource(&self) -> &ResourceName {
+        &self.resource
+    }
+
+    /// Which of the K seats: 0 to K-1.
+    #[must_use]
+    pub fn ticket(&self) -> u32 {
+        self.grant.ticket.0
+    }
+
+    /// The how-manieth ownership of the resource this is.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.grant.term.0
+    }
+
+    /// The number that fences writes: larger than that of every ownership before.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.grant.token.0
+    }
+
+    /// For how long nobody else can own this ticket, if nothing is renewed from here on: the time that a cleanup
+    /// has. It outlasts [`holds`](Self::holds) by the margin.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.seat.remaining()
+    }
+
+    /// Waits for the end of the ownership, and says why it ended. Returns at once if it has.
+    pub async fn lost(&self) -> Ending {
+        self.seat.lost(self.grant.token).await
+    }
+
+    /// Runs `work` while the ownership lasts; when it ends first, the work is dropped where it stands.
+    ///
+    /// # Errors
+    /// [`Lost`] when the ownership ended first.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        tokio::select! {
+            biased;
+            ending = self.lost() => Err(Lost(ending)),
+            done = work => Ok(done),
+        }
+    }
+
+    /// Gives the ownership up. From the hand of a callback the worker stays a candidate; one that was acquired
+    /// leaves. Others compete once the work and its cleanup have ended.
+    // req: O9
+    pub async fn release(self) {
+        let (resource, token) = (self.resource.clone(), self.grant.token);
+        if self.entered.is_none() {
+            let end = Input::End { resource, token, ending: Ending::SteppedDown };
+            // The driver has ended, and the ownership with it.
+            let _gone = self.commands.send(Command::Do(end));
+        }
+        let seat = self.seat.clone();
+        drop(self);
+        seat.lost(token).await;
+    }
+
+    pub(crate) fn view(
+        resource: ResourceName,
+        grant: Grant,
+        seat: Arc<Seat>,
+        commands: mpsc::UnboundedSender<Command>,
+    ) -> Self {
+        Self { resource, grant, seat, commands, entered: None }
+    }
+
+    pub(crate) fn by_hand(entered: Entered, grant: Grant) -> Self {
+        let view = entered.view(grant);
+        Self { entered: Some(entered), ..view }
+    }
+}

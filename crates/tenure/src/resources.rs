@@ -1,0 +1,44 @@
+//! Resource names as a closed set, checked when the program is built.
+
+/// Declares the resources of a module as an enum. Each name begins with that of the module, so that two modules
+/// never collide, and each can have its number of tickets.
+///
+/// ```
+/// tenure::resources! {
+///     /// What the student module does once in the cluster.
+///     pub enum Job in "student" { Echo = "echo", Report = "report" (tickets: 2) }
+/// }
+///
+/// assert_eq!(Job::Echo.as_ref(), "student.echo");
+/// assert_eq!(Job::Report.tickets(), 2);
+/// # async fn example(worker: tenure::Worker) {
+/// let campaign = worker.campaign(Job::Report).tickets(Job::Report.tickets());
+/// # }
+/// ```
+// req: O6
+#[macro_export]
+macro_rules! resources {
+    ($(#[$doc:meta])* $vis:vis enum $name:ident in $module:literal {
+        $($resource:ident = $text:literal $((tickets: $tickets:literal))?),+ $(,)?
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        $vis enum $name { $(#[doc = concat!("`", $module, ".", $text, "`")] $resource),+ }
+
+        impl $name {
+            /// How many may own the resource at once.
+            #[must_use]
+            $vis const fn tickets(self) -> u32 {
+                match self { $(Self::$resource => $crate::resources!(@tickets $($tickets)?)),+ }
+            }
+        }
+
+        impl ::core::convert::AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                match self { $(Self::$resource => concat!($module, ".", $text)),+ }
+            }
+        }
+    };
+    (@tickets) => { 1 };
+    (@tickets $tickets:literal) => { $tickets };
+}

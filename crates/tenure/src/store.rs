@@ -1,0 +1,161 @@
+//! What a store has to offer, and how one is opened by its URL. One file per store beside this one.
+//!
+//! A store is a thin translation of the rules in [`tenure_core::Ledger`]; the conformance suite compares it
+//! with them. It knows neither the driver nor another store, and never judges by the caller's clock alone.
+
+mod memory;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+pub use tenure_core::{
+    Answer, Call, Claimed, Closing, Hint, Holding, Incarnation, LeaseId, Leave, Leaving, Notice, Released,
+    Request, Said, Seq, Stamp, StoreTime, Want, Wish,
+};
+use tenure_core::{Asked, Grant, Happened, Label, Namespace, ResourceName, ResourceView, Token};
+use tokio::sync::mpsc;
+
+pub use self::memory::MemoryStore;
+use crate::Error;
+use crate::clock::Clocks;
+use crate::driver::Driver;
+
+/// What a store answers, when it does. Dropping it gives the attempt up, with its connection: a later attempt
+/// does not queue behind it, and a late reply is not seen.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+
+/// The wake-ups for one lease. It may be silent; the claim decides.
+pub type Hints = mpsc::UnboundedReceiver<Hint>;
+
+/// A namespace of a store.
+///
+/// `Err` means only: we do not know. Losing is an answer.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Carries out what a worker asks, in one atomic step per resource, and sends the hints that follow from it
+    /// after the change is durable.
+    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer>;
+
+    /// Subscribes to the wake-ups for this lease. Called before its first claim; when it is answered, no hint
+    /// from then on is lost but by accident.
+    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints>;
+
+    /// Owners and waiters of one resource, or of all that were ever claimed, by name.
+    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>>;
+
+    /// What happened, oldest first, of one resource or of all.
+    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>>;
+
+    /// The operator's wish that the ownership under `token` be handed over gently, to `successor` if named.
+    fn ask<'a>(
+        &'a self,
+        resource: &'a ResourceName,
+        token: Token,
+        successor: Option<&'a Label>,
+    ) -> Pending<'a, Asked>;
+
+    /// Takes the ownership under `token` away at once; until its worker learns of it only the token protects.
+    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked>;
+}
+
+/// A store that is open, and the thread that drives its workers.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clocks: Clocks,
+    pub(crate) driver: Arc<Driver>,
+}
+
+impl Opened {
+    /// Any store, on the system's clocks.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn new(store: Arc<dyn Store>) -> Result<Self, Error> {
+        Ok(Self { store, clocks: Clocks::System, driver: Driver::start()? })
+    }
+
+    /// A store in this process, on its own clock.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn memory(store: Arc<MemoryStore>) -> Result<Self, Error> {
+        let clocks = store.clocks().clone();
+        Ok(Self { store, clocks, driver: Driver::start()? })
+    }
+}
+
+/// Opens the store at `url`. Within a process one URL and namespace is one store, with one driver.
+///
+/// # Errors
+/// When the URL is not understood, or the store cannot be opened.
+pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Error> {
+    let key = (url.to_owned(), namespace.clone());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(opened) = shared.get(&key).and_then(Shared::revive) {
+        return Ok(opened);
+    }
+    let opened = match url.split_once(':') {
+        Some(("memory", name)) if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') => {
+            Opened::memory(Arc::new(MemoryStore::new()))?
+        }
+        Some(("memory", name)) => {
+            return Err(Error::refused(format!("memory store name {name:?} is not of a-z A-Z 0-9 _ -")));
+        }
+        _ => {
+            let scheme: String = url.split(':').next().unwrap_or_default().chars().take(20).collect();
+            return Err(Error::refused(format!("no store has the URL scheme {scheme:?}; known: memory")));
+        }
+    };
+    shared.insert(key, Shared::of(&opened));
+    Ok(opened)
+}
+
+/// The stores that this process has open, as long as somebody uses them.
+static SHARED: Mutex<BTreeMap<(String, Namespace), Shared>> = Mutex::new(BTreeMap::new());
+
+#[derive(Debug)]
+struct Shared {
+    store: Weak<dyn Store>,
+    driver: Weak<Driver>,
+    clocks: Clocks,
+}
+
+impl Shared {
+    fn of(opened: &Opened) -> Self {
+        let (store, driver) = (Arc::downgrade(&opened.store), Arc::downgrade(&opened.driver));
+        Self { store, driver, clocks: opened.clocks.clone() }
+    }
+
+    fn revive(&self) -> Option<Opened> {
+        Some(Opened {
+            store: self.store.upgrade()?,
+            driver: self.driver.upgrade()?,
+            clocks: self.clocks.clone(),
+        })
+    }
+}
+
+/// One thing that happened to an ownership, as people read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// How long ago.
+    pub ago: Duration,
+    /// To which resource.
+    pub resource: ResourceName,
+    /// Whose ownership.
+    pub worker: Label,
+    /// Its ticket, term and token.
+    pub grant: Grant,
+    /// What.
+    pub what: Happened,
+}
+
+impl Entry {
+    pub(crate) fn of(record: tenure_core::Record, now: StoreTime) -> Self {
+        let tenure_core::Record { at, resource, worker, grant, what } = record;
+        Self { ago: now.since(at), resource, worker, grant, what }
+    }
+}

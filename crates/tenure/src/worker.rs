@@ -1,0 +1,203 @@
+//! The competitor, as users make one.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tenure_core::{Input, Label, Metadata, Namespace as Space, ResourceName, Timing, Worker as Machine};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::Error;
+use crate::campaign::CampaignBuilder;
+use crate::clock::Clocks;
+use crate::driver::{Command, Driver, Engine};
+use crate::page::Page;
+use crate::store::{self, Opened};
+
+/// One competitor: a label, one lease, and any number of campaigns. Cloning it gives another handle to the same.
+///
+/// When the last handle and campaign are dropped the worker leaves as on [`shutdown`](Self::shutdown), but
+/// nobody waits for it.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) commands: mpsc::UnboundedSender<Command>,
+    pub(crate) page: Arc<Page>,
+    pub(crate) clocks: Clocks,
+    pub(crate) timing: Timing,
+    label: Label,
+    /// What this worker competes for.
+    entered: Mutex<BTreeSet<ResourceName>>,
+    /// The thread stays as long as a worker of its store does.
+    _driver: Arc<Driver>,
+}
+
+impl Inner {
+    /// Makes sure that one campaign of this worker is about the resource.
+    pub(crate) fn reserve(&self, resource: &ResourceName) -> Result<(), Error> {
+        let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
+        match entered.insert(resource.clone()) {
+            true => Ok(()),
+            false => Err(Error::refused(format!("this worker competes for `{resource}` already"))),
+        }
+    }
+
+    pub(crate) fn free(&self, resource: &ResourceName) {
+        self.entered.lock().unwrap_or_else(PoisonError::into_inner).remove(resource);
+    }
+}
+
+impl Worker {
+    /// A worker on the store at `url`: `memory:` or `memory:NAME`.
+    ///
+    /// # Errors
+    /// When the URL is not understood, or the store cannot be opened.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder(url).connect().await
+    }
+
+    /// The same, with settings.
+    pub fn builder(url: &str) -> WorkerBuilder {
+        WorkerBuilder {
+            source: Source::Url(url.to_owned()),
+            label: None,
+            namespace: None,
+            metadata: None,
+            timing: Timing::default(),
+        }
+    }
+
+    /// A worker on a store that is open already, with settings.
+    pub fn on(store: impl Into<Opened>) -> WorkerBuilder {
+        WorkerBuilder { source: Source::Opened(store.into()), ..Self::builder("") }
+    }
+
+    /// A campaign for `resource`, to be settled and begun.
+    pub fn campaign(&self, resource: impl AsRef<str>) -> CampaignBuilder {
+        CampaignBuilder::new(self.inner.clone(), ResourceName::new(resource.as_ref()).map_err(Error::from))
+    }
+
+    /// What people call this worker.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        self.inner.label.as_str()
+    }
+
+    /// Shows that the application is not wedged. Without a beacon in the timing it does nothing.
+    // req: H14
+    pub fn beat(&self) {
+        let _gone = self.inner.commands.send(Command::Do(Input::Beat));
+    }
+
+    /// Stops all work, awaits the cleanups, releases everything. Returns within one grace and one ttl also when
+    /// the store is away or a callback hangs; then the lease runs out by itself.
+    // req: A2 H12
+    pub async fn shutdown(&self) {
+        let limit = self.inner.timing.grace() + self.inner.timing.ttl();
+        self.shutdown_within(limit).await;
+    }
+
+    /// The same with a limit of one's own.
+    pub async fn shutdown_within(&self, limit: Duration) {
+        let (done, is_done) = oneshot::channel();
+        if self.inner.commands.send(Command::ShutDown(done)).is_ok() {
+            tokio::select! {
+                _ = is_done => {}
+                () = self.inner.clocks.sleep(limit) => {}
+            }
+        }
+    }
+}
+
+/// A worker to be.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `connect`"]
+pub struct WorkerBuilder {
+    source: Source,
+    label: Option<String>,
+    namespace: Option<String>,
+    metadata: Option<String>,
+    timing: Timing,
+}
+
+#[derive(Debug)]
+enum Source {
+    Url(String),
+    Opened(Opened),
+}
+
+impl WorkerBuilder {
+    /// What people call the worker; by default host, pid and a random part.
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { label: Some(label.into()), ..self }
+    }
+
+    /// The part of the store that one fleet uses; by default `tenure`.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// What the worker tells the others about itself: JSON, at most 4096 bytes.
+    pub fn metadata(self, json: impl Into<String>) -> Self {
+        Self { metadata: Some(json.into()), ..self }
+    }
+
+    /// How long things last.
+    pub fn timing(self, timing: Timing) -> Self {
+        Self { timing, ..self }
+    }
+
+    /// Opens the store, and starts the worker. It asks for a lease with its first campaign.
+    ///
+    /// # Errors
+    /// When a setting breaks its limit, the URL is not understood, or the store cannot be opened.
+    pub async fn connect(self) -> Result<Worker, Error> {
+        let label = Label::new(&self.label.unwrap_or_else(default_label))?;
+        let namespace = self.namespace.map_or_else(|| Ok(Space::default()), |name| Space::new(&name))?;
+        let metadata = self.metadata.map_or_else(|| Ok(Metadata::default()), |json| checked_json(&json))?;
+        let opened = match self.source {
+            Source::Url(url) => store::open(&url, &namespace).await?,
+            Source::Opened(opened) => opened,
+        };
+        let page = Page::new().map_err(|error| Error::unavailable("cannot map a page").because(error))?;
+        let (page, clocks) = (Arc::new(page), opened.clocks);
+        let (commands, obeyed) = mpsc::unbounded_channel();
+        let machine = Machine::new(self.timing, label.clone(), metadata, clocks.now());
+        let (margin, name) = (self.timing.margin(), label.to_string());
+        let engine = Engine::new(machine, opened.store, clocks.clone(), page.clone(), margin, name, obeyed);
+        opened.driver.spawn(Box::pin(engine.run()))?;
+        let inner = Inner {
+            commands,
+            page,
+            clocks,
+            timing: self.timing,
+            label,
+            entered: Mutex::default(),
+            _driver: opened.driver,
+        };
+        Ok(Worker { inner: Arc::new(inner) })
+    }
+}
+
+/// Host, pid and a random part: unique, and of use to people.
+// req: T11
+fn default_label() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host.trim().chars().filter(|c| !c.is_control()).take(20).collect();
+    let host = if host.is_empty() { "host".to_owned() } else { host };
+    format!("{host}-{}-{:08x}", std::process::id(), crate::driver::random::<4>())
+}
+
+// req: T9
+fn checked_json(json: &str) -> Result<Metadata, Error> {
+    let metadata = Metadata::new(json)?;
+    serde_json::from_str::<serde::de::IgnoredAny>(json).map_err(|error| {
+        let start: String = json.chars().take(60).collect();
+        Error::refused(format!("metadata {start:?} is not JSON")).because(error)
+    })?;
+    Ok(metadata)
+}
