@@ -35,6 +35,12 @@ struct Case {
     vouched: StoreTime,
 }
 
+impl Case {
+    fn judging_nobody(self) -> Self {
+        Self { judged: StoreTime::from_micros(0), ..self }
+    }
+}
+
 impl Ledger {
     pub(super) fn claim(&mut self, here: Here, request: &Request, wants: &[Want]) -> Said {
         let Some(case) = self.case(here, request) else { return Said::Gone };
@@ -52,7 +58,12 @@ impl Ledger {
         let (id, judged, vouched) = (request.lease, self.judged(here, request), self.vouched(here, request));
         let alive = self.leases.judge(id, judged);
         let lease = self.leases.get(id).filter(|_| alive)?;
-        Some(Case { here, id, seq: request.seq, opened_at: lease.opened_at, ttl: lease.ttl, judged, vouched })
+        let case =
+            Case { here, id, seq: request.seq, opened_at: lease.opened_at, ttl: lease.ttl, judged, vouched };
+        // By the store's clock its own lease has run out: the clock stepped, or the request is very late. It has
+        // to renew before it may judge others.
+        let doubtful = lease.expires_at <= here.now && !self.planted.has(Bug::OvertakenJudges);
+        Some(if doubtful { case.judging_nobody() } else { case })
     }
 
     fn claim_one(&mut self, case: &Case, want: &Want) -> Claimed {
@@ -67,6 +78,9 @@ impl Ledger {
             return Claimed::Stale;
         }
         newest.claimed = case.seq;
+        // What a repetition vouches for may be outdated, as with any late request.
+        let late = repeated && !self.planted.has(Bug::OvertakenJudges);
+        let case = &if late { case.judging_nobody() } else { *case };
         let set_by = SetBy { opened_at: case.opened_at, lease: case.id, seq: case.seq };
         let resized = match self.resources.get_mut(name) {
             Some(record) => record.resize(want.tickets, set_by, case.here.now),
