@@ -4,21 +4,25 @@
 //! with them. It knows neither the driver nor another store, and never judges by the caller's clock alone.
 
 mod memory;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod sqlite;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use tenure_core::{
-    Answer, Call, Claimed, Closing, Hint, Holding, Incarnation, LeaseId, Leave, Leaving, Notice, Released,
-    Request, Said, Seq, Stamp, StoreTime, Want, Wish,
+    Answer, Call, Claimed, Closing, Hint, Holding, Incarnation, LeaseId, Leave, Leaving, Namespace, Notice,
+    Released, Request, Said, Seq, Stamp, StoreTime, Want, Wish,
 };
-use tenure_core::{Asked, Grant, Happened, Label, Namespace, ResourceName, ResourceView, Token};
-use tokio::sync::mpsc;
+use tenure_core::{Asked, Grant, Happened, Label, ResourceName, ResourceView, Token};
+use tokio::sync::{Mutex, mpsc};
 
 pub use self::memory::MemoryStore;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+pub use self::sqlite::SqliteStore;
 use crate::Error;
 use crate::clock::Clocks;
 use crate::driver::Driver;
@@ -93,7 +97,8 @@ impl Opened {
 /// When the URL is not understood, or the store cannot be opened.
 pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Error> {
     let key = (url.to_owned(), namespace.clone());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    // Held while the store is opened, so that two workers that start at once share one.
+    let mut shared = SHARED.lock().await;
     if let Some(opened) = shared.get(&key).and_then(Shared::revive) {
         return Ok(opened);
     }
@@ -104,17 +109,48 @@ pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Err
         Some(("memory", name)) => {
             return Err(Error::refused(format!("memory store name {name:?} is not of a-z A-Z 0-9 _ -")));
         }
+        #[cfg(all(feature = "sqlite", target_os = "linux"))]
+        Some(("sqlite", rest)) => open_sqlite(rest, namespace).await?,
         _ => {
             let scheme: String = url.split(':').next().unwrap_or_default().chars().take(20).collect();
-            return Err(Error::refused(format!("no store has the URL scheme {scheme:?}; known: memory")));
+            return Err(Error::refused(format!(
+                "no store has the URL scheme {scheme:?}; known: memory, sqlite"
+            )));
         }
     };
     shared.insert(key, Shared::of(&opened));
     Ok(opened)
 }
 
+/// `PATH`, or `PATH?proof=off` for work that lives in processes which do not hold the lock of the lease.
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+async fn open_sqlite(rest: &str, namespace: &Namespace) -> Result<Opened, Error> {
+    let (path, proved) = match rest.split_once('?') {
+        None | Some((_, "proof=on")) => (rest.split('?').next().unwrap_or_default(), true),
+        Some((path, "proof=off")) => (path, false),
+        Some((_, unknown)) => {
+            let unknown: String = unknown.chars().take(60).collect();
+            return Err(Error::refused(format!(
+                "sqlite URL parameter {unknown:?} is not proof=on or proof=off"
+            )));
+        }
+    };
+    if path.is_empty() {
+        return Err(Error::refused("a sqlite URL needs a path: sqlite:PATH"));
+    }
+    let (path, namespace) = (std::path::PathBuf::from(path), namespace.clone());
+    let open = move || match proved {
+        true => SqliteStore::open(&path, &namespace),
+        false => SqliteStore::open_without_proof(&path, &namespace),
+    };
+    // Opening touches the disk, and may wait for others who write.
+    let opened = tokio::task::spawn_blocking(open).await;
+    let store = opened.map_err(|error| Error::unavailable("cannot open the store").because(error))??;
+    Opened::new(Arc::new(store))
+}
+
 /// The stores that this process has open, as long as somebody uses them.
-static SHARED: Mutex<BTreeMap<(String, Namespace), Shared>> = Mutex::new(BTreeMap::new());
+static SHARED: Mutex<BTreeMap<(String, Namespace), Shared>> = Mutex::const_new(BTreeMap::new());
 
 #[derive(Debug)]
 struct Shared {

@@ -1,0 +1,229 @@
+//! Opening the database: whose it is, which version, which boot; and what is refused.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
+use tenure_core::{Closing, LeaseId, Namespace};
+
+use super::host::Host;
+use super::lock::{self, Verdict};
+use super::place::{Files, Place};
+use super::rows::{Ended, Lease, lease_columns, micros, nanos, time};
+use super::trouble::{Outcome, Trouble, refused_by_kernel};
+use crate::Error;
+
+/// The tables, as they are made.
+const SCHEMA: &str = include_str!("schema.sql");
+/// Grows with every change of the tables.
+const VERSION: i64 = 1;
+/// `Tenu`, so that the file tells whose it is.
+const APPLICATION: i64 = 0x5465_6e75;
+/// How long opening waits for others who write.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+const OTHER_TABLES: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema)";
+const BOOT: &str = "SELECT boot, ahead_us FROM meta WHERE one = 1";
+const NEW_BOOT: &str = "INSERT INTO meta (one, boot, ahead_us) VALUES (1, ?1, ?2)
+    ON CONFLICT DO UPDATE SET boot = excluded.boot, ahead_us = excluded.ahead_us";
+/// The latest time that anything in the file names: the store's clock must not go back behind it.
+const LATEST: &str = "SELECT max(
+    (SELECT coalesce(max(max(opened_at, expires_at, coalesce(ended_at, 0))), 0) FROM lease),
+    (SELECT coalesce(max(since), 0) FROM seat),
+    (SELECT coalesce(max(at), 0) FROM history))";
+/// Leases that nobody has ended, of all namespaces.
+const UNENDED: &str =
+    concat!("SELECT ", lease_columns!(), " FROM lease AS l WHERE l.ended_at IS NULL AND l.boot <> ?1");
+const MOVE: &str = "UPDATE lease SET boot = ?2, expires_at = ?3,
+    lock_dev = NULL, lock_ino = NULL, pid = NULL, pid_started = NULL, pid_ns = NULL WHERE id = ?1";
+const JOIN: &str = "INSERT INTO namespace (name) VALUES (?1) ON CONFLICT DO NOTHING";
+const NAMESPACE: &str = "SELECT id FROM namespace WHERE name = ?1";
+
+/// A connection that is ready for steps.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) db: Connection,
+    pub(super) files: Files,
+    pub(super) namespace: i64,
+}
+
+/// What is to be done where there is no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    Make,
+    /// Somebody may be about to put another one in its place.
+    Leave,
+}
+
+/// Opens the database.
+pub(super) fn connect(
+    place: &Place,
+    host: &Host,
+    namespace: &Namespace,
+    missing: Missing,
+) -> Result<Connected, Error> {
+    place.check()?;
+    if missing == Missing::Leave && !place.path.exists() {
+        return Err(Error::unavailable(format!("cannot open `{}`: it does not exist", place.path.display())));
+    }
+    place.make_folder()?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match try_connect(place, host, namespace, missing) {
+            Err(trouble) if trouble.is_busy() && Instant::now() < until => {
+                // Changing the journal mode does not wait by itself.
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(trouble) => return Err(trouble.told("open", &place.path)),
+            Ok(connected) => return Ok(connected),
+        }
+    }
+}
+
+fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missing) -> Outcome<Connected> {
+    let is_new = !place.path.exists();
+    // Without SQLITE_OPEN_URI: a path is a path.
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    flags.set(OpenFlags::SQLITE_OPEN_CREATE, missing == Missing::Make);
+    let mut db = Connection::open_with_flags(&place.path, flags)?;
+    if is_new {
+        // It will hold lease ids, which are rights. By name: closing another descriptor of the file would drop
+        // SQLite's own locks.
+        fs::set_permissions(&place.path, Permissions::from_mode(0o600))
+            .map_err(|error| refused_by_kernel("open", &place.path, error))?;
+    }
+    db.busy_timeout(PATIENCE)?;
+    // More than there are statements.
+    db.set_prepared_statement_cache_capacity(128);
+    let known = version(&db, place)?;
+    let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(place.refused(&format!("its journal mode stays {mode:?}, and it has to be WAL")).into());
+    }
+    db.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 0")?;
+    let step = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if known == 0 && version(&step, place)? == 0 {
+        make_tables(&step, place)?;
+    }
+    let (_ahead, proofs) = settle(&step, place, host)?;
+    step.prepare_cached(JOIN)?.execute([namespace.as_str()])?;
+    let namespace = step.prepare_cached(NAMESPACE)?.query_row([namespace.as_str()], |row| row.get(0))?;
+    step.commit()?;
+    drop(proofs);
+    db.execute_batch("PRAGMA synchronous = NORMAL")?;
+
+    // What was opened is what lies there, as far as that can be said of a moment.
+    place.check()?;
+    let files = place.files().filter(|_| !has_moved(&db));
+    let Some(files) = files else {
+        return Err(Error::unavailable(format!(
+            "cannot open `{}`: it was replaced in the meantime",
+            place.path.display()
+        ))
+        .into());
+    };
+    Ok(Connected { db, files, namespace })
+}
+
+/// The version of our tables, 0 when there are none. Everything else is refused.
+fn version(db: &Connection, place: &Place) -> Outcome<i64> {
+    let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let application: i64 = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    let has_tables: bool = db.query_row(OTHER_TABLES, [], |row| row.get(0))?;
+    match (application, version) {
+        (0, 0) if !has_tables => Ok(0),
+        (APPLICATION, VERSION) => Ok(VERSION),
+        (APPLICATION, newer) if newer > VERSION => Err(Trouble::Told(place.refused(&format!(
+            "a newer Tenure made it (tables of version {newer}, known here: {VERSION}); update this one"
+        )))),
+        (APPLICATION, other) => Err(Trouble::Told(Error::corrupt(format!(
+            "cannot open `{}`: there never was a version {other} of its tables",
+            place.path.display()
+        )))),
+        _ => Err(Trouble::Told(place.refused("it is the database of another program"))),
+    }
+}
+
+fn make_tables(step: &Transaction<'_>, place: &Place) -> Outcome<()> {
+    let held = lock::any_held(&place.folder)
+        .map_err(|error| refused_by_kernel("look for locks in", &place.folder, error))?;
+    if held {
+        return Err(Trouble::Told(Error::unavailable(format!(
+            "cannot open `{}`: it is empty, but workers of an earlier file still hold locks in `{}`; \
+             nothing is granted until they have gone",
+            place.path.display(),
+            place.folder.display()
+        ))));
+    }
+    step.execute_batch(SCHEMA)?;
+    step.pragma_update(None, "application_id", APPLICATION)?;
+    step.pragma_update(None, "user_version", VERSION)?;
+    Ok(())
+}
+
+/// How far the store's clock is ahead of BOOTTIME, if the file is of this boot.
+pub(super) fn ahead(db: &Connection, host: &Host) -> Outcome<Option<i64>> {
+    let found = db.prepare_cached(BOOT)?.query_row([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)));
+    Ok(found.optional()?.filter(|(boot, _)| *boot == host.boot).map(|(_, ahead)| ahead))
+}
+
+/// Brings the file into this boot: a lease of another one is dead if its lock can be won too, lives on for a full
+/// ttl if there is no lock file, and if the lock is held the whole store is refused. The locks that were won
+/// are to be kept until the COMMIT.
+pub(super) fn settle(db: &Connection, place: &Place, host: &Host) -> Outcome<(i64, Vec<File>)> {
+    if let Some(ahead) = ahead(db, host)? {
+        return Ok((ahead, Vec::new()));
+    }
+    let latest: i64 = db.query_row(LATEST, [], |row| row.get(0))?;
+    let ahead = latest.saturating_sub(host.boottime_us()).max(0);
+    let now = host.now(ahead);
+    let mut read = db.prepare_cached(UNENDED)?;
+    let leases = read.query_map([&host.boot], |row| Lease::of(row, 0))?;
+    let leases: Vec<Lease> = leases.collect::<Result<_, _>>()?;
+    let mut proofs = Vec::new();
+    for mut lease in leases {
+        match verdict(place, lease.id)? {
+            Verdict::Won(file) => {
+                proofs.push(file);
+                lease.end(db, Ended { at: now.min(lease.expires_at), why: Closing::Proved })?;
+            }
+            Verdict::NoFile => {
+                let expires_at = micros(now).saturating_add(nanos(lease.ttl) / 1000);
+                let full = micros(time(expires_at));
+                db.prepare_cached(MOVE)?.execute(params![lease.row, host.boot, full])?;
+            }
+            Verdict::Held => {
+                return Err(Trouble::Told(place.refused(
+                    "a worker of a system with another boot id holds a lease in it; systems (containers) that see \
+                     different boot ids cannot share one file",
+                )));
+            }
+        }
+    }
+    db.prepare_cached(NEW_BOOT)?.execute(params![host.boot, ahead])?;
+    Ok((ahead, proofs))
+}
+
+/// By the file's name alone: device numbers change over a boot.
+fn verdict(place: &Place, lease: LeaseId) -> Outcome<Verdict> {
+    let path = lock::path(&place.folder, lease);
+    Ok(lock::prove(&path, None).map_err(|error| refused_by_kernel("try the lock", &path, error))?)
+}
+
+/// Whether the file that SQLite has open is no longer the one at its path.
+#[allow(unsafe_code)] // Only SQLite knows which file it opened.
+fn has_moved(db: &Connection) -> bool {
+    let mut moved: std::ffi::c_int = 1;
+    // SAFETY: the handle is that of an open connection which this thread owns; the name is a C string; for this
+    // operation SQLite writes one int through the pointer, which is valid for the call.
+    let done = unsafe {
+        rusqlite::ffi::sqlite3_file_control(
+            db.handle(),
+            c"main".as_ptr(),
+            rusqlite::ffi::SQLITE_FCNTL_HAS_MOVED,
+            (&raw mut moved).cast(),
+        )
+    };
+    done != rusqlite::ffi::SQLITE_OK || moved != 0
+}

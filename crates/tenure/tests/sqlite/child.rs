@@ -1,0 +1,134 @@
+//! What the test program does as another process: it is started again with a role.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+
+const ROLE: &str = "TENURE_TEST_ROLE";
+const FILE: &str = "TENURE_TEST_FILE";
+
+/// Another process of this program. It is killed with `kill -9` when dropped.
+pub(crate) struct Process {
+    child: Child,
+    /// What it said on its one line after `ready`.
+    pub(crate) told: String,
+}
+
+impl Process {
+    /// Starts one, and waits until it is ready.
+    pub(crate) fn start(role: &str, file: &Path) -> Self {
+        let program = std::env::current_exe().expect("this program");
+        let mut command = Command::new(program);
+        command.args(["--exact", "child::a_child_plays_its_role", "--nocapture", "--test-threads=1"]);
+        Self::run(command, role, file)
+    }
+
+    /// The same in a namespace of its own.
+    pub(crate) fn start_in(namespace: &[&str], role: &str, file: &Path) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(namespace).arg(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "child::a_child_plays_its_role", "--nocapture", "--test-threads=1"]);
+        Self::run(command, role, file)
+    }
+
+    /// The same within a mount namespace, after `mounts` was run there on the file's folder, `$1`.
+    pub(crate) fn start_mounted(role: &str, file: &Path, mounts: &str) -> Self {
+        let script = format!(
+            "{mounts} && exec \"$2\" --exact child::a_child_plays_its_role --nocapture --test-threads=1"
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script, "sh"]);
+        command.arg(file.parent().expect("a folder")).arg(std::env::current_exe().expect("this program"));
+        Self::run(command, role, file)
+    }
+
+    fn run(mut command: Command, role: &str, file: &Path) -> Self {
+        command.env(ROLE, role).env(FILE, file).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the child starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        // libtest writes the name of the test before what it prints.
+        let ready = |line: String| line.split_once("ready: ").map(|(_, told)| told.to_owned());
+        let told = lines.find_map(|line| ready(line.expect("a line"))).expect("the child gets ready");
+        Self { child, told }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it is dead");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a test but the other process; without a role it is over at once.
+#[tokio::test]
+async fn a_child_plays_its_role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let file = PathBuf::from(std::env::var_os(FILE).expect("a file"));
+    match role.as_str() {
+        "owner" | "helped owner" => {
+            let store = open(&file);
+            let mut owner = Asker::opened(&store, "child", LONG).await;
+            owner.granted("job").await;
+            let helper = if role == "helped owner" { help(&store, owner.lease) } else { 0 };
+            wait_to_be_killed(&helper.to_string());
+        }
+        "owner without proof" => {
+            let store = SqliteStore::open_without_proof(&file, &Namespace::default()).expect("it opens");
+            let mut owner = Asker::opened(&store, "child", 4 * SHORT).await;
+            owner.granted("job").await;
+            // Kept alive until the one who waits for this line can see it.
+            assert!(matches!(owner.said(Call::Renew).await, Said::Kept { .. }));
+            wait_to_be_killed("");
+        }
+        "waiter" => {
+            let store = open(&file);
+            let mut waiter = Asker::opened(&store, "child", LONG).await;
+            waiter.waits("job").await;
+            wait_to_be_killed("");
+        }
+        "opener" => {
+            let error = SqliteStore::open(&file, &Namespace::default()).expect_err("it must not open");
+            wait_to_be_killed(&format!("{:?}: {error}", error.kind()));
+        }
+        "filler" => {
+            let store = open(&file);
+            let mut owner = Asker::opened(&store, "child", LONG).await;
+            let error = fill(&mut owner).await;
+            let kept = owner.ask(Call::Renew).await.map(|answer| answer.said);
+            wait_to_be_killed(&format!("{:?}: {error}; then {kept:?}", error.kind()));
+        }
+        other => panic!("there is no role {other:?}"),
+    }
+}
+
+/// A process that holds the lock together with this one. Returns its pid.
+fn help(store: &SqliteStore, lease: LeaseId) -> u32 {
+    let lock = store.lock(lease).expect("the lock is ours");
+    Command::new("sleep").arg("60").stdin(lock).spawn().expect("a helper").id()
+}
+
+/// Claims until the disk is full.
+async fn fill(owner: &mut Asker<'_>) -> tenure::Error {
+    for piece in 0.. {
+        let long = "x".repeat(180);
+        let want =
+            |i| Want { resource: name(&format!("{long}{piece}.{i}")), tickets: Tickets::ONE, priority: 0 };
+        if let Err(error) = owner.ask(Call::Claim((0..250).map(want).collect())).await {
+            return error;
+        }
+    }
+    unreachable!("the disk never fills")
+}
+
+fn wait_to_be_killed(told: &str) {
+    println!("ready: {told}");
+    std::thread::sleep(Duration::from_secs(60));
+}

@@ -1,0 +1,162 @@
+//! Death is proved by the lock, and only by it; then the ticket moves at once.
+
+use super::child::Process;
+use super::*;
+use tenure_core::Happened;
+
+/// How soon after `kill -9` the next one must own.
+const SOON: Duration = Duration::from_millis(100);
+
+#[tokio::test]
+async fn the_ticket_of_a_killed_worker_is_taken_at_once_whatever_its_lease() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut child = Process::start("owner", &folder.file());
+    let mut waiter = Asker::opened(&store, "waiter", LONG).await;
+    let mut hints = waiter.hints().await;
+    assert_eq!(waiter.waits("job").await.ahead, 0);
+
+    let killed_at = Instant::now();
+    child.kill();
+    waiter.wins("job", &mut hints).await;
+
+    let took = killed_at.elapsed();
+    assert!(took < SOON, "it took {took:?}");
+    let history = store.history(None).await.expect("a history");
+    assert!(history.iter().any(|entry| entry.what == Happened::Died && entry.worker.as_str() == "child"));
+}
+
+#[tokio::test]
+async fn a_newcomer_finds_out_at_once_that_the_owner_is_dead() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut child = Process::start("owner", &folder.file());
+    child.kill();
+
+    let asked_at = Instant::now();
+    let mut newcomer = Asker::opened(&store, "newcomer", LONG).await;
+    let mut hints = newcomer.hints().await;
+    newcomer.wins("job", &mut hints).await;
+
+    let took = asked_at.elapsed();
+    assert!(took < SOON, "it took {took:?}");
+}
+
+#[tokio::test]
+async fn without_proofs_a_lease_runs_out_instead() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut child = Process::start("owner without proof", &folder.file());
+    let mut waiter = Asker::opened(&store, "waiter", LONG).await;
+    let mut hints = waiter.hints().await;
+    child.kill();
+    let killed_at = Instant::now();
+
+    waiter.wins("job", &mut hints).await;
+
+    assert!(killed_at.elapsed() > SHORT, "somebody called it dead");
+}
+
+#[tokio::test]
+async fn a_worker_in_another_pid_namespace_is_proved_dead_by_its_lock_alone() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut child = Process::start_in(&["--pid", "--fork", "--kill-child"], "owner", &folder.file());
+    let mut waiter = Asker::opened(&store, "waiter", LONG).await;
+    let mut hints = waiter.hints().await;
+    waiter.waits("job").await;
+
+    child.kill();
+
+    waiter.wins("job", &mut hints).await;
+}
+
+#[tokio::test]
+async fn a_worker_in_another_time_namespace_counts_the_same_time() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let away = ["--time", "--boottime", "100000", "--fork", "--kill-child"];
+    let _child = Process::start_in(&away, "owner", &folder.file());
+
+    let views = store.read(None).await.expect("views");
+
+    assert!(views[0].owners[0].left <= LONG && views[0].owners[0].left > LONG / 2, "{views:?}");
+}
+
+#[tokio::test]
+async fn as_long_as_a_helper_holds_the_lock_nobody_takes_the_worker_for_dead() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut child = Process::start("helped owner", &folder.file());
+    let mut waiter = Asker::opened(&store, "waiter", LONG).await;
+    let mut hints = waiter.hints().await;
+    waiter.waits("job").await;
+
+    child.kill();
+    // The death of the process was noticed long before this is over; its lock was tried, and is held.
+    assert!(tokio::time::timeout(SOON, hints.recv()).await.is_err(), "somebody called it dead");
+    assert!(waiter.waits("job").await.look_again > LONG / 2);
+    let helper = child.told.parse().expect("a pid");
+    let helper = rustix::process::Pid::from_raw(helper).expect("a pid");
+    rustix::process::kill_process(helper, rustix::process::Signal::KILL).expect("it can be killed");
+
+    waiter.wins("job", &mut hints).await;
+}
+
+#[tokio::test]
+async fn when_the_head_of_the_queue_is_killed_the_next_becomes_the_head() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut owner = Asker::opened(&store, "owner", LONG).await;
+    owner.granted("job").await;
+    let mut child = Process::start("waiter", &folder.file());
+    let mut next = Asker::opened(&store, "next", LONG).await;
+    let mut hints = next.hints().await;
+    assert_eq!(next.waits("job").await.ahead, 1);
+
+    child.kill();
+    let hint = tokio::time::timeout(LIMIT, hints.recv()).await.expect("a hint").expect("a hint");
+
+    assert_eq!(hint.resource, name("job"));
+    assert_eq!(next.waits("job").await.ahead, 0);
+}
+
+#[tokio::test]
+async fn a_queue_of_killed_waiters_costs_those_behind_it_nothing() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut owner = Asker::opened(&store, "owner", LONG).await;
+    owner.granted("job").await;
+    let mut children: Vec<Process> = (0..12).map(|_| Process::start("waiter", &folder.file())).collect();
+    let mut last = Asker::opened(&store, "last", LONG).await;
+    let mut hints = last.hints().await;
+    assert_eq!(last.waits("job").await.ahead, 12);
+
+    children.iter_mut().for_each(Process::kill);
+    let released_at = Instant::now();
+    owner.release("job").await;
+    last.wins("job", &mut hints).await;
+
+    let took = released_at.elapsed();
+    assert!(took < SOON, "it took {took:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_dropped_lets_no_lock_go() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let other = open(&folder.file());
+    let mut owner = Asker::opened(&other, "owner", LONG).await;
+    owner.granted("job").await;
+    let lease = owner.lease;
+    drop(other);
+
+    // The work may still run: this process has not closed the lease.
+    assert!(store.lock(lease).is_some());
+    let mut waiter = Asker::opened(&store, "waiter", LONG).await;
+    waiter.waits("job").await;
+    let mut late = Asker { store: &store, lease, seq: 50, judged_by: None };
+    late.close().await;
+    assert!(store.lock(lease).is_none());
+    waiter.granted("job").await;
+}

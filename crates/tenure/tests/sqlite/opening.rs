@@ -1,0 +1,172 @@
+//! What cannot be opened safely is refused, with the path and the reason.
+
+use super::child::Process;
+use super::*;
+use rusqlite::Connection;
+use tenure::Kind;
+
+/// Why `path` does not open.
+fn refused(path: &Path) -> (Kind, String) {
+    let error = SqliteStore::open(path, &Namespace::default()).expect_err("it must not open");
+    let told = error.to_string();
+    assert!(told.contains(&path.display().to_string()), "{told:?} does not name {path:?}");
+    (error.kind(), told)
+}
+
+#[test]
+fn a_path_in_a_missing_folder_or_below_a_file_is_refused() {
+    let folder = Folder::new();
+    std::fs::write(folder.0.join("file"), "").expect("a file");
+
+    let (kind, told) = refused(&folder.0.join("missing/tenure.db"));
+    assert!(kind == Kind::Refused && told.ends_with("does not exist"), "{told}");
+    let (kind, told) = refused(&folder.0.join("file/tenure.db"));
+    assert!(kind == Kind::Refused, "{told}");
+    let (kind, told) = refused(&folder.0);
+    assert!(kind == Kind::Refused && told.ends_with("it is not a file"), "{told}");
+}
+
+#[test]
+fn rubbish_and_damage_are_corrupt_and_stay_as_they_are() {
+    let folder = Folder::new();
+    let rubbish = "no database at all ".repeat(100);
+    std::fs::write(folder.file(), &rubbish).expect("a file");
+
+    let (kind, told) = refused(&folder.file());
+
+    assert!(kind == Kind::Corrupt && told.ends_with("it is not a SQLite database"), "{told}");
+    assert_eq!(std::fs::read_to_string(folder.file()).expect("still there"), rubbish);
+
+    let damaged = folder.0.join("damaged.db");
+    drop(open(&damaged));
+    // The last connection that closes takes the log with it.
+    let until = Instant::now() + LIMIT;
+    while folder.0.join("damaged.db-wal").exists() {
+        assert!(Instant::now() < until, "the store is not closed within {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut bytes = std::fs::read(&damaged).expect("a database");
+    bytes[4096..].fill(0xA5);
+    std::fs::write(&damaged, bytes).expect("damage");
+
+    let (kind, told) = refused(&damaged);
+    assert!(kind == Kind::Corrupt && told.ends_with("the file is damaged"), "{told}");
+}
+
+#[test]
+fn a_newer_version_and_another_programs_database_are_refused_and_stay_as_they_are() {
+    let folder = Folder::new();
+    drop(open(&folder.file()));
+    let db = Connection::open(folder.file()).expect("SQLite opens it");
+    db.execute_batch("PRAGMA user_version = 2").expect("a newer version");
+
+    let (kind, told) = refused(&folder.file());
+    assert!(kind == Kind::Refused && told.contains("a newer Tenure made it (tables of version 2"), "{told}");
+
+    let other = folder.0.join("other.db");
+    Connection::open(&other).expect("a database").execute_batch("CREATE TABLE t (x)").expect("a table");
+    let (kind, told) = refused(&other);
+    assert!(kind == Kind::Refused && told.ends_with("it is the database of another program"), "{told}");
+}
+
+#[test]
+fn a_hard_link_is_refused_and_a_symbolic_link_leads_to_the_same_store() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let kept = open(&file);
+    let symbolic = folder.0.join("symbolic.db");
+    std::os::unix::fs::symlink(&file, &symbolic).expect("a link");
+    open(&symbolic);
+    assert!(!folder.0.join("symbolic.db-tenure").exists());
+
+    std::fs::hard_link(&file, folder.0.join("hard.db")).expect("a link");
+
+    let (kind, told) = refused(&file);
+    assert!(kind == Kind::Refused && told.contains("hard links"), "{told}");
+    drop(kept);
+}
+
+#[test]
+fn what_holds_lease_ids_is_for_this_user_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let _store = open(&folder.file());
+
+    let mode = |file: &str| {
+        let found = std::fs::metadata(folder.0.join(file)).expect("it is there");
+        found.permissions().mode() & 0o777
+    };
+    assert_eq!((mode("tenure.db"), mode("tenure.db-wal"), mode("tenure.db-tenure")), (0o600, 0o600, 0o700));
+}
+
+#[test]
+fn a_file_system_that_is_not_known_to_be_safe_is_refused_by_name() {
+    let (kind, told) = refused(Path::new("/proc/tenure.db"));
+
+    assert!(kind == Kind::Refused && told.contains("it lies on a file system (0x9fa0)"), "{told}");
+}
+
+#[test]
+fn a_read_only_folder_and_a_single_file_mount_are_refused() {
+    let folder = Folder::new();
+    let read_only = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\"";
+    let child = Process::start_mounted("opener", &folder.file(), read_only);
+    assert!(child.told.starts_with("Refused: ") && child.told.contains("read-only"), "{}", child.told);
+
+    drop(open(&folder.file()));
+    let child = Process::start_mounted("opener", &folder.file(), read_only);
+    assert!(child.told.starts_with("Refused: ") && child.told.contains("read-only"), "{}", child.told);
+
+    let single = "mount --bind \"$1/tenure.db\" \"$1/tenure.db\"";
+    let child = Process::start_mounted("opener", &folder.file(), single);
+    assert!(
+        child.told.starts_with("Refused: ") && child.told.contains("mounted as a single file"),
+        "{}",
+        child.told
+    );
+}
+
+#[test]
+fn a_full_disk_is_unavailable_and_says_so() {
+    let folder = Folder::new();
+
+    let child = Process::start_mounted("filler", &folder.file(), "mount -t tmpfs -o size=2m tenure \"$1\"");
+
+    assert!(child.told.starts_with("Unavailable: cannot claim in"), "{}", child.told);
+    assert!(child.told.contains("the disk is full"), "{}", child.told);
+}
+
+#[tokio::test]
+async fn leases_of_another_boot_are_dead_only_by_their_locks() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut child = Process::start("owner", &folder.file());
+    let as_if_rebooted = || {
+        let db = Connection::open(folder.file()).expect("SQLite opens it");
+        db.busy_timeout(LIMIT).expect("a limit");
+        db.execute_batch("UPDATE meta SET boot = 'before'; UPDATE lease SET boot = 'before'")
+            .expect("another boot");
+    };
+
+    // Its lock is held: two systems share the file.
+    as_if_rebooted();
+    let (kind, told) = refused(&folder.file());
+    assert!(kind == Kind::Refused && told.contains("different boot ids"), "{told}");
+    let mut stranger = Asker::new(&store);
+    assert_eq!(stranger.ask(Call::Renew).await.expect_err("refused").kind(), Kind::Refused);
+
+    // Its lock can be won: it is dead.
+    child.kill();
+    let mut next = Asker::opened(&store, "next", LONG).await;
+    next.granted("job").await;
+
+    // There is no file: it lives on for a full ttl.
+    as_if_rebooted();
+    for entry in std::fs::read_dir(folder.0.join("tenure.db-tenure")).expect("the folder") {
+        std::fs::remove_file(entry.expect("an entry").path()).expect("gone");
+    }
+    let again = open(&folder.file());
+    let mut last = Asker::opened(&again, "last", LONG).await;
+    let waiting = last.waits("job").await;
+    assert!(waiting.look_again > LONG / 2 && waiting.look_again <= LONG, "{waiting:?}");
+}
