@@ -284,6 +284,11 @@ impl Campaign {
             (Stopping { own, then, hard_at }, Event::LeaseOver { hard_at: latest, .. }) => {
                 Stopping { own, then, hard_at: hard_at.map(|at| at.or(latest)) }
             }
+            (Looking { .. } | Asking { .. }, Event::LeaseOver { .. })
+                if scene.planted.has(Bug::NeverAgain) =>
+            {
+                Looking { at: now + Duration::from_secs(3600) }
+            }
             (Looking { .. } | Asking { .. }, Event::LeaseOver { .. }) => Looking { at: now },
             (Letting { then, .. } | Releasing { then, .. }, Event::LeaseOver { .. }) => {
                 self.after(then, scene)

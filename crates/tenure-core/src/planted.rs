@@ -44,6 +44,14 @@ pub enum Bug {
     RepeatedOpenMarks,
     /// A late request judges life by what it vouched for when it was sent.
     OvertakenJudges,
+    /// A freed ticket wakes nobody.
+    NobodyIsHinted,
+    /// The head looks for a dead owner a ttl too late.
+    LookTooLate,
+    /// The one behind the head is not told to look a step later.
+    NextIsNotTold,
+    /// After a loss the worker does not compete again.
+    NeverAgain,
     /// The control: an owner that believes for 1.15 ttl.
     BelieveTooLong,
 }

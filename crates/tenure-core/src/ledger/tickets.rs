@@ -167,7 +167,8 @@ impl Ledger {
             self.begin(case, name, grant);
             return Claimed::Granted(grant);
         }
-        let later = if ahead <= WATCHFUL { step(case.ttl) * ahead } else { case.ttl };
+        let too_late = self.planted.has(Bug::LookTooLate);
+        let later = if ahead <= WATCHFUL && !too_late { step(case.ttl) * ahead } else { case.ttl };
         let (look_again, why) = match (quarantine, turn) {
             (Some(left), _) => (left + later, Why::Quarantine),
             (None, Turn::At(at)) => (at.since(case.here.now).min(step(case.ttl) * MOST_STEPS), Why::Turn),
@@ -237,11 +238,12 @@ impl Ledger {
         let Some(record) = self.resources.get(name) else { return };
         let owned = count(record.tenants().filter(|tenant| self.leases.lives(tenant.lease, judged)));
         let free = record.tickets().saturating_sub(owned);
-        if free == 0 {
+        if free == 0 || self.planted.has(Bug::NobodyIsHinted) {
             return;
         }
+        let more = usize::from(!self.planted.has(Bug::NextIsNotTold));
         let waiters = record.waiters().filter(|waiter| self.leases.lives(*waiter, judged));
-        for (position, lease) in waiters.take(free as usize + 1).enumerate() {
+        for (position, lease) in waiters.take(free as usize + more).enumerate() {
             let ttl = self.leases.get(lease).map_or(Duration::ZERO, |lease| lease.ttl);
             let after = if position < free as usize { Duration::ZERO } else { step(ttl) };
             if Some(lease) != except {

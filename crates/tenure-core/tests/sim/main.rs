@@ -19,7 +19,7 @@ use many::{Setting, Tally};
 use tenure_core::{Bug, Planted};
 
 /// The mistakes that DESIGN names, and with each what is wrong in words. The last one is the control.
-const BUGS: [(Bug, &str); 20] = [
+const BUGS: [(Bug, &str); 24] = [
     (Bug::TrustFromTheReply, "trust is counted from the reply"),
     (Bug::NoDriftAllowance, "no drift allowance"),
     (Bug::ReleaseBeforeStop, "release before stop"),
@@ -39,6 +39,10 @@ const BUGS: [(Bug, &str); 20] = [
     (Bug::SlowAnswersForgotten, "slow answers never count for `judged_by`"),
     (Bug::RepeatedOpenMarks, "a repeated open marks its lease dead"),
     (Bug::OvertakenJudges, "a late request judges by what it vouched for once"),
+    (Bug::NobodyIsHinted, "a freed ticket wakes nobody"),
+    (Bug::LookTooLate, "the head looks for a dead owner a ttl too late"),
+    (Bug::NextIsNotTold, "the one behind a dead head is not told"),
+    (Bug::NeverAgain, "after a loss it does not compete again"),
     (Bug::BelieveTooLong, "control: an owner believes for 1.15 ttl"),
 ];
 

@@ -75,7 +75,7 @@ impl Plan {
             restarts,
             tickets_change: rng.chance(300),
             fault_every: longest * *rng.pick(&[1, 2, 2]) / 8,
-            wish_every: longest / *rng.pick(&[4, 9, 16]),
+            wish_every: longest / *rng.pick(&[5, 12, 24]),
             storm: longest * 80,
         }
     }
