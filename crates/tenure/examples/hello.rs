@@ -34,6 +34,7 @@ async fn greet(own: Ownership) {
         println!("Hello World, pid {} (term {})", std::process::id(), own.term());
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
+    println!("pid {} owns nothing any more", std::process::id());
 }
 
 /// Starts three, and waits until all of them are gone.

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -66,7 +67,19 @@ impl CampaignBuilder {
         Self { priority, ..self }
     }
 
-    /// What the callbacks of [`obtain`](CampaignWith::obtain) are handed, cloned for each.
+    /// What the callbacks of [`obtain`](CampaignWith::obtain) are handed, cloned for each: async closures that
+    /// capture nothing can be called again and again, so state comes this way.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+    /// # let worker = tenure::Worker::connect("memory:").await?;
+    /// let greeting = "hello".to_owned();
+    /// let campaign = worker.campaign("echo").with(greeting).obtain(
+    ///     async |own, greeting| println!("{greeting}, term {}", own.term()),
+    ///     async |_, greeting| println!("no more {greeting}"),
+    /// )?;
+    /// # campaign.stop().await; Ok(()) }
+    /// ```
     pub fn with<A: Clone + Send + 'static>(self, state: A) -> CampaignWith<A> {
         CampaignWith { builder: self, state }
     }
@@ -91,7 +104,8 @@ impl CampaignBuilder {
 
     /// Competes, works while it owns, and competes again after a loss. The work's own end releases the ticket,
     /// and is the result. On a loss the work is told by its [`Ownership`], and dropped at the harder stop; what
-    /// it returns after that is dropped too. Dropping the future of `run` ends the work and leaves.
+    /// it returns after that is dropped too. Dropping the future of `run` ends the work and leaves; a panic of the
+    /// work goes on to the caller, and frees the ticket.
     ///
     /// # Errors
     /// When a setting breaks its limit, this worker competes for the resource already, or it was shut down.
@@ -104,33 +118,27 @@ impl CampaignBuilder {
                 None => return Err(Error::refused("the worker was shut down")),
             };
             // Boxed, so that it can be dropped before the driver is told that it has ended.
-            let mut work = Box::pin(work(entered.view(grant)));
-            let done = loop {
-                tokio::select! {
-                    biased;
-                    // What it returns after it was told to stop is not its own end.
-                    done = &mut work => break (!entered.seat.has_ended(grant.token)).then_some(done).ok_or(true),
-                    signal = entered.signal() => match signal {
-                        Some(Signal::Stop(..)) | None => break Err(false),
-                        Some(_) => {}
-                    },
-                }
-            };
-            if let Ok(done) = done {
+            let (ended, view) = (AtomicBool::new(false), entered.view(grant));
+            let mut work = Box::pin(async {
+                let done = work(view).await;
+                ended.store(true, Ordering::Relaxed);
+                done
+            });
+            if let Ok(done) = entered.view(grant).run(&mut work).await {
                 entered.end(grant.token, crate::Ending::Finished);
                 entered.stopped(grant.token);
                 is_over(&mut entered).await;
                 return Ok(done);
             }
-            let mut ended = matches!(done, Err(true));
-            while !ended {
+            // It has lost: it may wind down until the harder stop. What it returns now is not its own end.
+            while !ended.load(Ordering::Relaxed) {
                 tokio::select! {
                     biased;
-                    _ = &mut work => ended = true,
                     signal = entered.signal() => match signal {
-                        Some(Signal::StopHard) | None => ended = true,
+                        Some(Signal::StopHard) | None => break,
                         Some(_) => {}
                     },
+                    _ = &mut work => {}
                 }
             }
             drop(work);

@@ -1,7 +1,10 @@
 //! A ticket in one's hands: the check, the numbers to fence writes with, and the ways to give it up.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tenure_core::{Ending, Grant, Input, ResourceName};
@@ -86,16 +89,26 @@ impl Ownership {
         self.seat.lost(self.grant.token).await
     }
 
-    /// Runs `work` while the ownership lasts; when it ends first, the work is dropped where it stands.
+    /// Runs `work` while the ownership lasts; when it ends first, the work is dropped where it stands. It is looked
+    /// at before every step of the work: after a pause that outlasts the trust, no more of it is done.
     ///
     /// # Errors
     /// [`Lost`] when the ownership ended first.
+    // req: E8
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
-        tokio::select! {
-            biased;
-            ending = self.lost() => Err(Lost(ending)),
-            done = work => Ok(done),
-        }
+        let (mut work, mut lost) = (pin!(work), pin!(self.lost()));
+        poll_fn(|cx| {
+            if let Poll::Ready(ending) = lost.as_mut().poll(cx) {
+                return Poll::Ready(Err(Lost(ending)));
+            }
+            // The driver may not have noticed yet that the trust is over; the clock says so already.
+            if !self.holds() {
+                return Poll::Ready(Err(Lost(Ending::Expired)));
+            }
+            let done = work.as_mut().poll(cx);
+            done.map(|done| if self.holds() { Ok(done) } else { Err(Lost(Ending::Expired)) })
+        })
+        .await
     }
 
     /// Gives the ownership up. From the hand of a callback the worker stays a candidate; one that was acquired

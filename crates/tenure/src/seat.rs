@@ -83,11 +83,6 @@ impl Seat {
         self.holds(grant.token).then_some(grant)
     }
 
-    /// Whether the ownership under `token` was told to stop.
-    pub(crate) fn has_ended(&self, token: Token) -> bool {
-        !matches!(*self.latest.borrow(), Some((grant, None)) if grant.token == token)
-    }
-
     /// Waits for the end of the ownership under `token`.
     pub(crate) async fn lost(&self, token: Token) -> Ending {
         let mut latest = self.latest.subscribe();

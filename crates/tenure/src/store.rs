@@ -135,8 +135,9 @@ async fn open_sqlite(rest: &str, namespace: &Namespace) -> Result<Opened, Error>
             )));
         }
     };
-    if path.is_empty() {
-        return Err(Error::refused("a sqlite URL needs a path: sqlite:PATH"));
+    if path.is_empty() || path == ":memory:" || path.starts_with("//") {
+        let hint = "a sqlite URL is sqlite:PATH; for a store in memory use memory:";
+        return Err(Error::refused(format!("sqlite path {path:?} is not the path of a file: {hint}")));
     }
     let (path, namespace) = (std::path::PathBuf::from(path), namespace.clone());
     let open = move || match proved {

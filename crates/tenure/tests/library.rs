@@ -189,6 +189,28 @@ async fn after_a_pause_longer_than_the_lease_the_first_check_is_false() {
     assert_eq!(own.run(std::future::pending::<()>()).await, Err(tenure::Lost(Ending::Expired)));
 }
 
+// req: E8
+#[tokio::test]
+async fn work_that_is_overtaken_by_a_pause_has_no_result() {
+    let stage = Stage::new();
+    let worker = stage.worker().await;
+    let own = soon(worker.campaign("lock").acquire()).await.expect("a ticket");
+    let mut turns = 0;
+
+    // Nobody but the clock has noticed anything when the work returns.
+    let by_hand = own.run(async { stage.clock.advance(TTL) }).await;
+    let by_work = worker.campaign("work").run(async |_| {
+        turns += 1;
+        if turns == 1 {
+            stage.clock.advance(TTL);
+        }
+        turns
+    });
+
+    assert_eq!(by_hand, Err(tenure::Lost(Ending::Expired)));
+    assert_eq!(soon(by_work).await.expect("it competes again"), 2);
+}
+
 // req: H13 H2
 #[tokio::test]
 async fn an_application_that_blocks_its_runtime_keeps_its_lease() {
@@ -430,6 +452,9 @@ async fn bad_input_is_refused_with_the_value_and_the_limit() {
     let worker = stage.worker().await;
     let refused = [
         Worker::connect("carrier-pigeon:coo").await.map(drop),
+        Worker::connect("sqlite::memory:").await.map(drop),
+        Worker::connect("sqlite:a.db?mode=rw").await.map(drop),
+        Worker::connect("sqlite:/nowhere/at/all/a.db").await.map(drop),
         Worker::builder("memory:").label("").connect().await.map(drop),
         Worker::builder("memory:").namespace("No").connect().await.map(drop),
         Worker::builder("memory:").metadata("{nonsense").connect().await.map(drop),
@@ -441,6 +466,9 @@ async fn bad_input_is_refused_with_the_value_and_the_limit() {
 
     let words = [
         "no store has the URL scheme \"carrier-pigeon\"",
+        "sqlite path \":memory:\" is not the path of a file",
+        "sqlite URL parameter \"mode=rw\" is not proof=on or proof=off",
+        "/nowhere/at/all",
         "label \"\" is not 1 to 100 bytes",
         "namespace \"No\" is not 1 to 40 of a-z",
         "metadata \"{nonsense\" is not JSON",

@@ -57,6 +57,7 @@ fn an_owner_that_is_stopped_keeps_others_out_only_while_its_lease_lasts_and_then
         assert_eq!(scene.hears("the second owner").pid, second.pid);
     }
     for worker in &mut workers {
+        assert!(worker.try_wait().expect("an answer").is_none(), "after a loss it competes again");
         worker.kill().expect("it was alive");
         worker.wait().expect("it ends");
     }

@@ -102,6 +102,8 @@ fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missi
         return Err(place.refused(&format!("its journal mode stays {mode:?}, and it has to be WAL")).into());
     }
     db.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 0")?;
+    // What short-lived processes left in the log is moved by whoever comes next; it waits for nobody.
+    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     let step = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if known == 0 && version(&step, place)? == 0 {
         make_tables(&step, place)?;
