@@ -63,6 +63,22 @@ fn an_owner_that_is_stopped_keeps_others_out_only_while_its_lease_lasts_and_then
     }
 }
 
+#[test]
+fn the_log_that_workers_leave_who_die_young_stays_small() {
+    let scene = Scene::new("young");
+
+    for term in 1..=12 {
+        let mut worker = scene.worker();
+        scene.hears_term(term);
+        worker.kill().expect("it was alive");
+        worker.wait().expect("it ends");
+    }
+
+    // Each leaves about 85 KB; whoever comes next moves it into the database.
+    let log = std::fs::metadata(scene.folder.join("tenure.db-wal")).expect("a log").len();
+    assert!(log < 400_000, "{log} bytes");
+}
+
 /// One line of the example.
 #[derive(Clone, Copy, Debug)]
 struct Greeting {
