@@ -25,6 +25,7 @@
 //!   under way.
 //! - Work that was told to stop at once does so before time goes on, which is what the margin is for; work
 //!   that was told gently takes as long as it likes. Work does not end by itself.
+//! - The only wish is a step-down: nobody leaves, asks or evicts.
 //! - A state is remembered by a hash of 64 bits: two that share one would be taken for one.
 
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -93,7 +93,7 @@ impl Clocks {
     }
 }
 
-#[allow(unsafe_code)] // Reading clocks and timers of the kernel; nothing else in the crate needs it.
+#[allow(unsafe_code)] // Reading clocks and timers of the kernel.
 mod system {
     use std::time::Duration;
 
