@@ -57,6 +57,8 @@ pub enum Input {
         /// How long to leave it to those who come first.
         after: Duration,
     },
+    /// Hints may have been missed: whoever waits looks once.
+    Missed,
     /// The application shows that it is not wedged.
     Beat,
     /// Time has gone by.

@@ -153,6 +153,7 @@ impl Worker {
             Input::Answered(request, answer) => self.answered(now, &request, answer),
             Input::Failed(request) => self.unanswered(now, request.seq),
             Input::Hinted { resource, after } => self.tell(now, &resource, Event::Hinted(now.at + after)),
+            Input::Missed => self.tell_all(now, |_| Event::Hinted(now.at)),
             Input::Beat => self.beat_at = now.at,
             Input::Shutdown => self.shut_down(now),
         }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_core::{
     Answer, Call, Ending, Grant, Input, LeaseId, Now, Output, Ownership as Granted, Report, Request,
@@ -18,7 +19,7 @@ use crate::clock::Clocks;
 use crate::observe;
 use crate::page::Page;
 use crate::seat::{Change, Seat, Signal};
-use crate::store::{Hints, Store};
+use crate::store::Store;
 
 /// The thread, as the workers of a store see it. It ends when the last of them has.
 #[derive(Debug)]
@@ -73,8 +74,9 @@ pub(crate) type Job = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 enum Happened {
     Answered(Request, Box<Answer>),
     Failed(Request, Error),
-    Listening(LeaseId, Result<Hints, Error>),
     Hinted(tenure_core::Hint),
+    /// A subscription was restored: hints may have been missed meanwhile.
+    Missed,
     /// A campaign whose resource has become free.
     Entering(Want, Occupied),
     /// Something that the engine tells itself, to be looked at after what it is doing now.
@@ -87,7 +89,7 @@ pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clocks: Clocks,
     pub(crate) page: Arc<Page>,
-    pub(crate) margin: std::time::Duration,
+    pub(crate) margin: Duration,
     pub(crate) label: String,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     seats: HashMap<ResourceName, Occupied>,
@@ -115,7 +117,7 @@ impl Engine {
         store: Arc<dyn Store>,
         clocks: Clocks,
         page: Arc<Page>,
-        margin: std::time::Duration,
+        margin: Duration,
         label: String,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
@@ -200,10 +202,7 @@ impl Engine {
             }
             Happened::Inside(input) => self.handle(input),
             Happened::Entering(want, occupied) => self.enter(want, occupied),
-            Happened::Listening(lease, Ok(hints)) => self.listen(lease, hints),
-            Happened::Listening(_, Err(error)) => {
-                tracing::debug!(%error, "no hints: looking again has to do");
-            }
+            Happened::Missed => self.handle(Input::Missed),
             Happened::Hinted(hint) => {
                 self.handle(Input::Hinted { resource: hint.resource, after: hint.after });
             }
@@ -253,15 +252,19 @@ impl Engine {
     }
 
     fn send(&mut self, request: Request) {
-        let (store, report) = (self.store.clone(), self.report.clone());
+        let (store, report, clocks) = (self.store.clone(), self.report.clone(), self.clocks.clone());
         let (seq, lease) = (request.seq, request.lease);
         let opens = matches!(request.call, Call::Open { .. });
         let listens = self.listening.as_ref().is_some_and(|(listening, _)| *listening == lease);
+        let subscribed = (opens && !listens).then(|| self.listen(lease, request.limit));
         let attempt = tokio::spawn(async move {
-            // Before the first claim, so that no hint is missed between the two.
-            if opens && !listens {
-                let hints = store.hints(lease).await;
-                let _gone = report.send(Happened::Listening(lease, hints));
+            // Before the first claim, so that no hint is missed between the two; but a store that answers and
+            // cannot hint still elects.
+            if let Some(subscribed) = subscribed {
+                tokio::select! {
+                    _ = subscribed => {}
+                    () = clocks.sleep(request.limit / 2) => {}
+                }
             }
             let answer = store.call(&request).await;
             // The engine is gone: nobody wants to know.
@@ -273,19 +276,39 @@ impl Engine {
         self.attempts.insert(seq, attempt.abort_handle());
     }
 
-    /// Passes the hints of a lease on.
-    fn listen(&mut self, lease: LeaseId, mut hints: Hints) {
-        let report = self.report.clone();
+    /// Passes the hints of a lease on, and subscribes again whenever the subscription ends. Tells when the first
+    /// try has succeeded or failed.
+    fn listen(&mut self, lease: LeaseId, longest_pause: Duration) -> oneshot::Receiver<()> {
+        let (store, report, clocks) = (self.store.clone(), self.report.clone(), self.clocks.clone());
+        let (first, subscribed) = oneshot::channel();
         let listening = tokio::spawn(async move {
-            while let Some(hint) = hints.recv().await {
-                if report.send(Happened::Hinted(hint)).is_err() {
-                    return;
+            let (mut first, mut pause) = (Some(first), SHORTEST_PAUSE);
+            loop {
+                let hints = store.hints(lease).await;
+                // Whoever waited for it may have been given up.
+                let again = first.take().map(|first| first.send(())).is_none();
+                match hints {
+                    Ok(mut hints) => {
+                        pause = SHORTEST_PAUSE;
+                        if again && report.send(Happened::Missed).is_err() {
+                            return;
+                        }
+                        while let Some(hint) = hints.recv().await {
+                            if report.send(Happened::Hinted(hint)).is_err() {
+                                return;
+                            }
+                        }
+                    }
+                    Err(error) => tracing::debug!(%error, "no hints: looking again has to do"),
                 }
+                clocks.sleep(jittered(pause)).await;
+                pause = (pause * 2).min(longest_pause).max(SHORTEST_PAUSE);
             }
         });
         if let Some((_, before)) = self.listening.replace((lease, listening.abort_handle())) {
             before.abort();
         }
+        subscribed
     }
 
     fn start(&mut self, resource: &ResourceName, grant: Grant) {
@@ -342,6 +365,14 @@ impl Drop for Engine {
             listening.abort();
         }
     }
+}
+
+/// Before the first new try of a subscription that ended; each further one waits twice as long.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// Between a half and the whole of it: those who lost their link at the same moment come back one by one.
+fn jittered(pause: Duration) -> Duration {
+    pause / 2 + (pause / 2) * random::<1>() as u32 / 255
 }
 
 /// So many random bytes from the kernel, as a number.

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::Error;
 use crate::driver::Driver;
-use crate::store::{self, Entry, Opened, Pending, Store};
+use crate::store::{self, Concern, Entry, Opened, Pending, Store};
 
 /// A namespace of a store, for tools: who owns what, what happened, and an operator's wishes.
 #[derive(Clone, Debug)]
@@ -87,6 +87,14 @@ impl Namespace {
     pub async fn evict(&self, resource: &str, token: u64) -> Result<Asked, Error> {
         let name = ResourceName::new(resource)?;
         self.ask_store(move |store| Box::pin(async move { store.evict(&name, Token(token)).await })).await
+    }
+
+    /// What the store's configuration takes away from the promises, as of now. Nothing: they hold as they stand.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn safety(&self) -> Result<Vec<Concern>, Error> {
+        self.ask_store(|store| Box::pin(async move { store.safety().await })).await
     }
 
     /// Asks where the store's connections live.

@@ -31,7 +31,8 @@ use crate::driver::Driver;
 /// does not queue behind it, and a late reply is not seen.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// The wake-ups for one lease. It may be silent; the claim decides.
+/// The wake-ups for one lease. It may be silent; the claim decides. It ends when the subscription is lost: then
+/// the driver subscribes again and, because hints may have been missed, whoever waits looks once.
 pub type Hints = mpsc::UnboundedReceiver<Hint>;
 
 /// A namespace of a store.
@@ -45,6 +46,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Subscribes to the wake-ups for this lease. Called before its first claim; when it is answered, no hint
     /// from then on is lost but by accident.
     fn hints(&self, lease: LeaseId) -> Pending<'_, Hints>;
+
+    /// What the store's configuration takes away from the promises, as of now. Nothing: they hold as they stand.
+    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
     /// Owners and waiters of one resource, or of all that were ever claimed, by name.
     fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>>;
@@ -62,6 +68,27 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Takes the ownership under `token` away at once; until its worker learns of it only the token protects.
     fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked>;
+}
+
+/// One thing about a store's configuration that its users should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concern {
+    /// What it costs.
+    pub cost: Cost,
+    /// What it is, in a sentence without a full stop.
+    pub what: String,
+    /// What can be done about it.
+    pub hint: String,
+}
+
+/// What a concern costs, from bad to worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Cost {
+    /// Time without an owner, after some faults.
+    Time,
+    /// After some faults two may believe to own the same for a while: only the token protects.
+    Exclusion,
 }
 
 /// A store that is open, and the thread that drives its workers.

@@ -335,6 +335,20 @@ fn a_hint_that_overtakes_the_answer_to_a_claim_is_not_lost() {
 
 // req: H8
 #[test]
+fn after_missed_hints_whoever_waits_looks_once() {
+    let mut stage = Stage::opened();
+    stage.answer(waiting(0, 3_000));
+
+    stage.feed(Input::Missed);
+    assert_eq!(stage.claims(), 2);
+    stage.answer(waiting(0, 3_000));
+    stage.pass(2_999);
+
+    assert_eq!(stage.claims(), 2);
+}
+
+// req: H8
+#[test]
 fn a_hint_wakes_and_without_one_it_looks_again() {
     let mut stage = Stage::opened();
     stage.answer(waiting(0, 3_000));
