@@ -219,6 +219,13 @@ impl Worker {
         self.live().map(|live| live.id)
     }
 
+    /// The lease on which the ownership under `token` stands, unless that has ended or was told to stop.
+    #[must_use]
+    pub fn lease_of(&self, resource: &ResourceName, token: Token) -> Option<LeaseId> {
+        let own = self.campaigns.get(resource)?.owning()?;
+        (own.grant.token == token).then_some(own.lease)
+    }
+
     fn enter(&mut self, now: Now, want: Want) {
         let resource = want.resource.clone();
         match self.campaigns.get_mut(&resource) {

@@ -14,7 +14,7 @@ use crate::callbacks::{self, Outcome};
 use crate::driver::Command;
 use crate::entered::Entered;
 use crate::ownership::Ownership;
-use crate::seat::{Change, Seat, Signal};
+use crate::seat::{Change, Listener, Seat, Signal};
 use crate::worker::Inner;
 
 /// How many may own a resource at once.
@@ -41,6 +41,7 @@ pub struct CampaignBuilder {
     resource: Result<ResourceName, Error>,
     tickets: Tickets,
     priority: i32,
+    listeners: Vec<Listener>,
 }
 
 /// A campaign to be, with what its callbacks work on.
@@ -53,7 +54,7 @@ pub struct CampaignWith<A> {
 
 impl CampaignBuilder {
     pub(crate) fn new(worker: Arc<Inner>, resource: Result<ResourceName, Error>) -> Self {
-        Self { worker, resource, tickets: Tickets::Limited(1), priority: 0 }
+        Self { worker, resource, tickets: Tickets::Limited(1), priority: 0, listeners: Vec::new() }
     }
 
     /// How many may own the resource at once; by default one.
@@ -65,6 +66,14 @@ impl CampaignBuilder {
     /// Larger is served first; by default 0.
     pub fn priority(self, priority: i32) -> Self {
         Self { priority, ..self }
+    }
+
+    /// What happens to the campaign, from its beginning. Nothing is left out.
+    #[must_use]
+    pub fn changes(&mut self) -> Changes {
+        let (to, changes) = mpsc::unbounded_channel();
+        self.listeners.push(to);
+        Changes { changes }
     }
 
     /// What the callbacks of [`obtain`](CampaignWith::obtain) are handed, cloned for each: async closures that
@@ -209,10 +218,11 @@ impl CampaignBuilder {
     fn enter(self) -> Result<Entered, Error> {
         let (worker, resource) = (self.worker, self.resource?);
         match self.tickets {
-            Tickets::All => Entered::unlimited(worker, resource),
+            Tickets::All => Entered::unlimited(worker, resource, self.listeners),
             Tickets::Limited(count) => {
                 let tickets = Count::new(count)?;
-                Entered::new(worker, Want { resource, tickets, priority: self.priority })
+                let want = Want { resource, tickets, priority: self.priority };
+                Entered::new(worker, want, self.listeners)
             }
         }
     }

@@ -4,6 +4,7 @@
 //! application runtime never costs a lease, because nothing of the lease runs there.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +64,8 @@ pub(crate) enum Command {
     Do(Input),
     /// A job on the store, done where the store's connections live.
     Ask(Box<dyn FnOnce(Arc<dyn Store>) -> Job + Send>),
+    /// The lock of the lease on which the ownership under this token stands.
+    ShareLock(ResourceName, Token, oneshot::Sender<Result<Option<OwnedFd>, Error>>),
     /// Leave everything; answered when all is done.
     ShutDown(oneshot::Sender<()>),
 }
@@ -172,6 +175,13 @@ impl Engine {
             Command::Enter(want, seat, signals) => self.enter(want, Occupied { seat, signals }),
             Command::Do(input) => self.handle(input),
             Command::Ask(job) => drop(tokio::spawn(job(self.store.clone()))),
+            Command::ShareLock(resource, token, answer) => {
+                let lease = self.machine.lease_of(&resource, token);
+                let ended = || Error::refused(format!("the ownership of `{resource}` has ended"));
+                let lock = lease.ok_or_else(ended).and_then(|lease| self.store.share_lock(lease));
+                // Whoever asked may have given up: then the lock is let go again.
+                let _gone = answer.send(lock);
+            }
             Command::ShutDown(answer) => {
                 self.leaving.push(answer);
                 self.handle(Input::Shutdown);

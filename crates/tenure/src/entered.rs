@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use crate::Error;
 use crate::driver::Command;
 use crate::ownership::Ownership;
-use crate::seat::{Seat, Signal, UNLIMITED};
+use crate::seat::{Listener, Seat, Signal, UNLIMITED};
 use crate::worker::Inner;
 
 /// A campaign that was begun. Dropping it ends the work, as far as the driver is concerned, and leaves.
@@ -26,9 +26,9 @@ pub(crate) struct Entered {
 
 impl Entered {
     /// Begins to compete.
-    pub(crate) fn new(worker: Arc<Inner>, want: Want) -> Result<Self, Error> {
+    pub(crate) fn new(worker: Arc<Inner>, want: Want, listeners: Vec<Listener>) -> Result<Self, Error> {
         let resource = want.resource.clone();
-        let seat = Seat::new(worker.page.clone(), worker.clocks.clone());
+        let seat = Seat::new(worker.page.clone(), worker.clocks.clone(), listeners);
         worker.reserve(&resource)?;
         let (to, signals) = mpsc::unbounded_channel();
         let sent = worker.commands.send(Command::Enter(want, seat.clone(), to));
@@ -39,8 +39,12 @@ impl Entered {
 
     /// Owns from the beginning, and asks nobody.
     // req: O4
-    pub(crate) fn unlimited(worker: Arc<Inner>, resource: ResourceName) -> Result<Self, Error> {
-        let seat = Seat::unlimited(worker.clocks.clone())
+    pub(crate) fn unlimited(
+        worker: Arc<Inner>,
+        resource: ResourceName,
+        listeners: Vec<Listener>,
+    ) -> Result<Self, Error> {
+        let seat = Seat::unlimited(worker.clocks.clone(), listeners)
             .map_err(|error| Error::unavailable("cannot map a page").because(error))?;
         worker.reserve(&resource)?;
         let (to, signals) = mpsc::unbounded_channel();

@@ -32,6 +32,16 @@ impl Namespace {
         Ok(Self { opened: store::open(url, &Space::new(namespace)?).await? })
     }
 
+    /// The same, unless there is no store at `url` yet: nothing is made in order to look at it. A store in memory is
+    /// there as long as somebody in this process uses it.
+    ///
+    /// # Errors
+    /// As [`open_named`](Self::open_named).
+    pub async fn find(url: &str, namespace: &str) -> Result<Option<Self>, Error> {
+        let found = store::find(url, &Space::new(namespace)?).await?;
+        Ok(found.map(|opened| Self { opened }))
+    }
+
     /// A namespace of a store that is open already.
     #[must_use]
     pub fn on(opened: Opened) -> Self {

@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use tenure_core::{Ending, Grant, Input, ResourceName};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
+use crate::Error;
 use crate::driver::Command;
 use crate::entered::Entered;
 use crate::observe;
@@ -82,6 +84,25 @@ impl Ownership {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.seat.remaining()
+    }
+
+    /// The lock by which the store proves the death of a worker, for work that lives in another process: let that
+    /// process inherit it before it begins, and nobody takes the ticket for free as long as it runs, also when
+    /// this process is killed. It is a descriptor with CLOEXEC and of no other use; keep no copy of it here.
+    /// Nothing on a store that proves no deaths, and for a resource without limit.
+    ///
+    /// # Errors
+    /// When the ownership has ended, or the lock cannot be had. Do not begin the work then.
+    // req: O12
+    pub async fn lock(&self) -> Result<Option<OwnedFd>, Error> {
+        if self.seat.is_unlimited() {
+            return Ok(None);
+        }
+        let ended = || Error::refused(format!("the ownership of `{}` has ended", self.resource));
+        let (answer, answered) = oneshot::channel();
+        let ask = Command::ShareLock(self.resource.clone(), self.grant.token, answer);
+        self.commands.send(ask).map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())?
     }
 
     /// Waits for the end of the ownership, and says why it ended. Returns at once if it has.

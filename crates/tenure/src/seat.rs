@@ -20,6 +20,9 @@ pub(crate) enum Signal {
     Waiting,
 }
 
+/// Where the changes of a campaign go.
+pub(crate) type Listener = mpsc::UnboundedSender<Change>;
+
 /// What happens to a campaign, as its [`changes`](crate::Campaign::changes) tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -32,30 +35,42 @@ pub enum Change {
     Waiting(Waiting),
 }
 
+/// Whether a store is asked at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Limited,
+    Unlimited,
+}
+
 /// The state of a campaign that can be read from any thread.
 #[derive(Debug)]
 pub(crate) struct Seat {
     page: Arc<Page>,
     clocks: Clocks,
+    reach: Reach,
     /// The token of the present ownership; zero when there is none or it was told to stop.
     token: AtomicU64,
     /// The latest ownership, and how it ended.
     latest: watch::Sender<Option<(Grant, Option<Ending>)>>,
-    listeners: Mutex<Vec<mpsc::UnboundedSender<Change>>>,
+    listeners: Mutex<Vec<Listener>>,
 }
 
 impl Seat {
-    pub(crate) fn new(page: Arc<Page>, clocks: Clocks) -> Arc<Self> {
-        let (latest, _) = watch::channel(None);
-        Arc::new(Self { page, clocks, token: AtomicU64::new(0), latest, listeners: Mutex::default() })
+    pub(crate) fn new(page: Arc<Page>, clocks: Clocks, listeners: Vec<Listener>) -> Arc<Self> {
+        Self::with(Reach::Limited, page, clocks, listeners)
     }
 
     /// A ticket of a resource without limit: it is owned from the beginning, and no store is asked.
-    pub(crate) fn unlimited(clocks: Clocks) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn unlimited(clocks: Clocks, listeners: Vec<Listener>) -> std::io::Result<Arc<Self>> {
         let page = Page::new()?;
         let ever = tenure_core::Moment::new(Duration::MAX, Duration::MAX);
         page.trust(ever, ever);
-        Ok(Self::new(Arc::new(page), clocks))
+        Ok(Self::with(Reach::Unlimited, Arc::new(page), clocks, listeners))
+    }
+
+    fn with(reach: Reach, page: Arc<Page>, clocks: Clocks, listeners: Vec<Listener>) -> Arc<Self> {
+        let ((latest, _), listeners) = (watch::channel(None), Mutex::new(listeners));
+        Arc::new(Self { page, clocks, reach, token: AtomicU64::new(0), latest, listeners })
     }
 
     // ---- read by users -------------------------------------------------------------------------------------
@@ -70,6 +85,10 @@ impl Seat {
     #[inline]
     pub(crate) fn holds(&self, token: Token) -> bool {
         self.token.load(Ordering::Acquire) == token.0 && self.page.is_trusted(self.clocks.now())
+    }
+
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.reach == Reach::Unlimited
     }
 
     /// How long the ownership is still protected from the next one.

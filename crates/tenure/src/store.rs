@@ -9,13 +9,14 @@ mod sqlite;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use tenure_core::{
     Answer, Call, Claimed, Closing, Hint, Holding, Incarnation, LeaseId, Leave, Leaving, Namespace, Notice,
-    Released, Request, Said, Seq, Stamp, StoreTime, Want, Wish,
+    Released, Request, Said, Seq, Stamp, StoreTime, Tickets, Want, Wish,
 };
 use tenure_core::{Asked, Grant, Happened, Label, ResourceName, ResourceView, Token};
 use tokio::sync::{Mutex, mpsc};
@@ -68,6 +69,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Takes the ownership under `token` away at once; until its worker learns of it only the token protects.
     fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked>;
+
+    /// The lock by which the death of those who do the work under this lease is proved, for another process that
+    /// is to do it; nothing where deaths are not proved. Does not wait.
+    ///
+    /// # Errors
+    /// When there should be such a lock, and it cannot be had: who does the work without it may be taken for dead.
+    fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error> {
+        let _ = lease;
+        Ok(None)
+    }
 }
 
 /// One thing about a store's configuration that its users should know.
@@ -129,44 +140,86 @@ pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Err
     if let Some(opened) = shared.get(&key).and_then(Shared::revive) {
         return Ok(opened);
     }
-    let opened = match url.split_once(':') {
-        Some(("memory", name)) if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') => {
-            Opened::memory(Arc::new(MemoryStore::new()))?
-        }
-        Some(("memory", name)) => {
-            return Err(Error::refused(format!("memory store name {name:?} is not of a-z A-Z 0-9 _ -")));
-        }
+    let opened = match Place::of(url)? {
+        Place::Memory => Opened::memory(Arc::new(MemoryStore::new()))?,
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
-        Some(("sqlite", rest)) => open_sqlite(rest, namespace).await?,
-        _ => {
-            let scheme: String = url.split(':').next().unwrap_or_default().chars().take(20).collect();
-            return Err(Error::refused(format!(
-                "no store has the URL scheme {scheme:?}; known: memory, sqlite"
-            )));
-        }
+        Place::Sqlite { path, proved } => open_sqlite(path, proved, namespace.clone()).await?,
     };
     shared.insert(key, Shared::of(&opened));
     Ok(opened)
 }
 
-/// `PATH`, or `PATH?proof=off` for work that lives in processes which do not hold the lock of the lease.
-#[cfg(all(feature = "sqlite", target_os = "linux"))]
-async fn open_sqlite(rest: &str, namespace: &Namespace) -> Result<Opened, Error> {
-    let (path, proved) = match rest.split_once('?') {
-        None | Some((_, "proof=on")) => (rest.split('?').next().unwrap_or_default(), true),
-        Some((path, "proof=off")) => (path, false),
-        Some((_, unknown)) => {
-            let unknown: String = unknown.chars().take(60).collect();
-            return Err(Error::refused(format!(
-                "sqlite URL parameter {unknown:?} is not proof=on or proof=off"
-            )));
+/// The same, unless there is none yet: nothing is made.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Opened>, Error> {
+    let is_there = match Place::of(url)? {
+        Place::Memory => {
+            let key = (url.to_owned(), namespace.clone());
+            SHARED.lock().await.get(&key).and_then(Shared::revive).is_some()
         }
+        // What cannot be looked at is there, as far as we know: opening it says what is wrong.
+        #[cfg(all(feature = "sqlite", target_os = "linux"))]
+        Place::Sqlite { path, .. } => std::fs::metadata(path)
+            .map_or_else(|error| error.kind() != std::io::ErrorKind::NotFound, |_| true),
     };
-    if path.is_empty() || path == ":memory:" || path.starts_with("//") {
-        let hint = "a sqlite URL is sqlite:PATH; for a store in memory use memory:";
-        return Err(Error::refused(format!("sqlite path {path:?} is not the path of a file: {hint}")));
+    if is_there { open(url, namespace).await.map(Some) } else { Ok(None) }
+}
+
+/// What a URL means.
+enum Place {
+    Memory,
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    Sqlite {
+        path: std::path::PathBuf,
+        proved: bool,
+    },
+}
+
+impl Place {
+    fn of(url: &str) -> Result<Self, Error> {
+        match url.split_once(':') {
+            Some(("memory", name)) => {
+                let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+                let refused =
+                    || Error::refused(format!("memory store name {name:?} is not of a-z A-Z 0-9 _ -"));
+                if name.chars().all(fits) { Ok(Self::Memory) } else { Err(refused()) }
+            }
+            #[cfg(all(feature = "sqlite", target_os = "linux"))]
+            Some(("sqlite", rest)) => Self::sqlite(rest),
+            _ => {
+                let scheme: String = url.split(':').next().unwrap_or_default().chars().take(20).collect();
+                let known = "known: memory, sqlite";
+                Err(Error::refused(format!("no store has the URL scheme {scheme:?}; {known}")))
+            }
+        }
     }
-    let (path, namespace) = (std::path::PathBuf::from(path), namespace.clone());
+
+    /// `PATH`, or `PATH?proof=off` for work that lives in processes which do not hold the lock of the lease.
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    fn sqlite(rest: &str) -> Result<Self, Error> {
+        let (path, proved) = match rest.split_once('?') {
+            None => (rest, true),
+            Some((path, "proof=on")) => (path, true),
+            Some((path, "proof=off")) => (path, false),
+            Some((_, unknown)) => {
+                let unknown: String = unknown.chars().take(60).collect();
+                return Err(Error::refused(format!(
+                    "sqlite URL parameter {unknown:?} is not proof=on or proof=off"
+                )));
+            }
+        };
+        if path.is_empty() || path == ":memory:" || path.starts_with("//") {
+            let hint = "a sqlite URL is sqlite:PATH; for a store in memory use memory:";
+            return Err(Error::refused(format!("sqlite path {path:?} is not the path of a file: {hint}")));
+        }
+        Ok(Self::Sqlite { path: path.into(), proved })
+    }
+}
+
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+async fn open_sqlite(path: std::path::PathBuf, proved: bool, namespace: Namespace) -> Result<Opened, Error> {
     let open = move || match proved {
         true => SqliteStore::open(&path, &namespace),
         false => SqliteStore::open_without_proof(&path, &namespace),

@@ -23,6 +23,7 @@ mod watch;
 
 use std::fmt;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
@@ -219,6 +220,17 @@ impl Store for SqliteStore {
         let resource = resource.clone();
         let evict = move |desk: &mut Desk| desk.wish("evict in", |step| step.evict(&resource, token));
         Box::pin(self.at(&self.claims, evict, Late::Skip))
+    }
+
+    fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error> {
+        match (self.shared.proof, self.lock(lease)) {
+            (Proof::Off, _) => Ok(None),
+            (Proof::On, Some(lock)) => Ok(Some(lock.into())),
+            (Proof::On, None) => Err(Error::unavailable(format!(
+                "cannot share the lock of a lease in `{}`: this process does not hold it, or has too many files open",
+                self.shared.place.path.display()
+            ))),
+        }
     }
 }
 
