@@ -166,8 +166,9 @@ impl Worker {
         let over_at = if ending == Ending::Expired { live.trusted_until } else { now.at };
         let hard_at = over_at + self.timing.margin() / 2;
         self.tell_all(now, |_| Event::LeaseOver { ending, hard_at });
-        // Gone: the store waits for nothing. Cloned: the clone may trust the lease still.
-        if ending == Ending::Expired {
+        // Gone: nobody waits for the lease, but perhaps for what proves that we live, which goes with it. Cloned: the
+        // clone may trust the lease still.
+        if ending != Ending::Cloned {
             self.bid_farewell(now, live.id, Closing::Expired);
         }
     }

@@ -294,6 +294,20 @@ fn a_dead_lease_is_closed_only_when_the_last_work_under_it_has_ended() {
     assert!(stage.every.iter().any(|request| request.call == Call::Close(Closing::Expired)));
 }
 
+#[test]
+fn a_lease_that_the_store_forgot_is_closed_too_when_the_work_under_it_has_ended() {
+    let mut stage = Stage::owning();
+    let old = stage.worker.lease();
+    stage.until_renewal();
+
+    stage.answer(Said::Gone);
+    assert!(!stage.every.iter().any(|request| matches!(request.call, Call::Close(_))));
+    stage.stopped("r", 1);
+
+    let closed = stage.every.iter().find(|request| matches!(request.call, Call::Close(_)));
+    assert_eq!(closed.map(|request| Some(request.lease)), Some(old));
+}
+
 // ---- what the store says -----------------------------------------------------------------------------------
 
 // req: H3
