@@ -2,15 +2,16 @@
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use tenure_core::{Ending, Grant};
-use tokio::sync::mpsc;
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::campaign::Wish;
 use crate::entered::Entered;
 use crate::ownership::Ownership;
 use crate::seat::Signal;
+use crate::stint::Stint;
 
 /// What a callback may return: nothing, or a result whose error ends the ownership.
 pub trait Outcome: Send + 'static {
@@ -30,59 +31,66 @@ impl<E: Display + Send + 'static> Outcome for Result<(), E> {
     }
 }
 
-/// Serves a campaign until it is over.
+/// Serves a campaign until it is over, or somebody wants to leave.
 pub(crate) async fn serve<F, G>(
     mut entered: Entered,
-    mut wishes: mpsc::UnboundedReceiver<Wish>,
+    leave: watch::Receiver<bool>,
     mut start: impl FnMut(Ownership) -> F,
     mut cleanup: impl FnMut(Ending) -> G,
 ) where
     F: Future<Output: Outcome> + Send + 'static,
     G: Future<Output: Outcome> + Send + 'static,
 {
-    let mut leaving = false;
-    while let Some(signal) = next(&mut entered, &mut wishes, &mut leaving).await {
-        if let Signal::Start(grant) = signal {
-            let work = spawn(|| start(entered.view(grant)));
-            let ending = work_on(&mut entered, &mut wishes, &mut leaving, grant, work).await;
-            clean_up(&mut entered, grant, spawn(|| cleanup(ending))).await;
-            entered.stopped(grant.token);
+    let mut wish = Wish { leave, leaving: false };
+    while let Some(signal) = next(&mut entered, &mut wish).await {
+        let Signal::Start(stint) = signal else { continue };
+        let grant = stint.grant;
+        if !entered.seat.holds(grant.token) {
+            // It waited for this runtime, for longer than the trust lasted: nobody starts what is over.
+            entered.end(grant.token, Ending::SteppedDown);
+            continue;
         }
+        let work = spawn(&stint, || start(entered.view(grant)));
+        let ending = work_on(&mut entered, &mut wish, grant, work).await;
+        clean_up(&entered, grant, spawn(&stint, || cleanup(ending))).await;
     }
 }
 
-/// The next signal; meanwhile wishes are passed on. On leaving, silence of the store ends it, too.
-async fn next(
-    entered: &mut Entered,
-    wishes: &mut mpsc::UnboundedReceiver<Wish>,
-    leaving: &mut bool,
-) -> Option<Signal> {
-    let (clocks, limit) = (entered.worker().clocks.clone(), entered.worker().timing.ttl() / 3);
+/// Whether the handle of the campaign wants to leave.
+struct Wish {
+    leave: watch::Receiver<bool>,
+    leaving: bool,
+}
+
+impl Wish {
+    /// Waits until it does, once; then for ever.
+    async fn wants_to_leave(&mut self) {
+        // An error means that no handle is left that could wish for anything.
+        if self.leaving || self.leave.wait_for(|leave| *leave).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.leaving = true;
+    }
+}
+
+/// The next signal; meanwhile the wish to leave is passed on. On leaving, silence of the store ends it, too.
+async fn next(entered: &mut Entered, wish: &mut Wish) -> Option<Signal> {
+    let worker = entered.worker().clone();
+    let limit = worker.timing.ttl() / 3;
     loop {
+        let leaving = wish.leaving;
         tokio::select! {
             biased;
             signal = entered.signal() => return signal,
-            Some(wish) = wishes.recv(), if !*leaving => {
-                *leaving = wish == Wish::Leave;
-                match wish {
-                    Wish::Leave => entered.leave(),
-                    Wish::StepDown => entered.step_down(),
-                }
-            }
-            () = clocks.sleep(limit), if *leaving => return None,
+            () = wish.wants_to_leave() => entered.leave(),
+            () = worker.sleep(limit), if leaving => return None,
         }
     }
 }
 
 /// Lets the work run until the ownership ends and the work with it; says why it ended.
-async fn work_on(
-    entered: &mut Entered,
-    wishes: &mut mpsc::UnboundedReceiver<Wish>,
-    leaving: &mut bool,
-    grant: Grant,
-    mut work: Running,
-) -> Ending {
-    let mut ending = None;
+async fn work_on(entered: &mut Entered, wish: &mut Wish, grant: Grant, mut work: Running) -> Ending {
+    let (mut ending, mut is_over) = (None, false);
     loop {
         tokio::select! {
             biased;
@@ -94,22 +102,17 @@ async fn work_on(
                 }
                 _ => {}
             },
-            signal = entered.signal() => match signal {
+            signal = entered.signal(), if !is_over => match signal {
                 Some(Signal::Stop(why)) => ending = Some(why),
                 Some(Signal::StopHard) => work.abort(),
                 Some(_) => {}
                 None => {
+                    is_over = true;
                     ending.get_or_insert(Ending::Expired);
                     work.abort();
                 }
             },
-            Some(wish) = wishes.recv(), if !*leaving => {
-                *leaving = wish == Wish::Leave;
-                match wish {
-                    Wish::Leave => entered.leave(),
-                    Wish::StepDown => entered.step_down(),
-                }
-            }
+            () = wish.wants_to_leave() => entered.leave(),
         }
         if let (Some(ending), true) = (ending, work.has_ended) {
             return ending;
@@ -118,9 +121,8 @@ async fn work_on(
 }
 
 /// Awaits the cleanup. One that outlasts the harder stop by a grace is dropped where it stands.
-async fn clean_up(entered: &mut Entered, grant: Grant, mut cleanup: Running) {
-    let (clocks, grace) = (entered.worker().clocks.clone(), entered.worker().timing.grace());
-    let limit = clocks.sleep(grace);
+async fn clean_up(entered: &Entered, grant: Grant, mut cleanup: Running) {
+    let worker = entered.worker();
     tokio::select! {
         biased;
         done = cleanup.ended() => {
@@ -128,7 +130,7 @@ async fn clean_up(entered: &mut Entered, grant: Grant, mut cleanup: Running) {
                 tracing::error!(resource = %entered.resource, term = grant.term.0, what, "the cleanup failed");
             }
         }
-        () = limit => {
+        () = worker.sleep(worker.timing.grace()) => {
             tracing::error!(resource = %entered.resource, term = grant.term.0, "the cleanup hangs; it is dropped");
             cleanup.abort();
             cleanup.ended().await.ok();
@@ -143,10 +145,19 @@ struct Running {
     has_ended: bool,
 }
 
-fn spawn<F: Future<Output: Outcome> + Send + 'static>(make: impl FnOnce() -> F) -> Running {
+fn spawn<F: Future<Output: Outcome> + Send + 'static>(
+    stint: &Arc<Stint>,
+    make: impl FnOnce() -> F,
+) -> Running {
     match catch_unwind(AssertUnwindSafe(make)) {
         Ok(future) => {
-            let task = tokio::spawn(async move { future.await.failure() });
+            // Also when the runtime ends under it, the ticket is not free before this has.
+            let stint = stint.clone();
+            let task = tokio::spawn(async move {
+                let failure = future.await.failure();
+                drop(stint);
+                failure
+            });
             Running { task: Some(task), panicked: None, has_ended: false }
         }
         Err(panic) => Running { task: None, panicked: Some(words(&*panic)), has_ended: false },

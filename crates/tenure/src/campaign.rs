@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tenure_core::{OwnerView, ResourceName, Tickets as Count, Want};
+use tenure_core::{Grant, OwnerView, ResourceName, Tickets as Count, Want};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::Error;
 use crate::callbacks::{self, Outcome};
-use crate::driver::Command;
+use crate::engine::{Command, Wanted};
 use crate::entered::Entered;
 use crate::ownership::Ownership;
 use crate::seat::{Change, Listener, Seat, Signal};
@@ -121,11 +121,12 @@ impl CampaignBuilder {
     pub async fn run<T>(self, mut work: impl AsyncFnMut(Ownership) -> T) -> Result<T, Error> {
         let mut entered = self.enter()?;
         loop {
-            let grant = match entered.signal().await {
-                Some(Signal::Start(grant)) => grant,
+            let stint = match entered.signal().await {
+                Some(Signal::Start(stint)) => stint,
                 Some(_) => continue,
                 None => return Err(Error::refused("the worker was shut down")),
             };
+            let grant = stint.grant;
             // Boxed, so that it can be dropped before the driver is told that it has ended.
             let (ended, view) = (AtomicBool::new(false), entered.view(grant));
             let mut work = Box::pin(async {
@@ -134,11 +135,14 @@ impl CampaignBuilder {
                 done
             });
             if let Ok(done) = entered.view(grant).run(&mut work).await {
+                drop(work);
                 entered.end(grant.token, crate::Ending::Finished);
-                entered.stopped(grant.token);
-                is_over(&mut entered).await;
+                drop(stint);
+                entered.is_over().await;
                 return Ok(done);
             }
+            // The clock may have said so before the driver did.
+            entered.end(grant.token, crate::Ending::SteppedDown);
             // It has lost: it may wind down until the harder stop. What it returns now is not its own end.
             while !ended.load(Ordering::Relaxed) {
                 tokio::select! {
@@ -151,7 +155,7 @@ impl CampaignBuilder {
                 }
             }
             drop(work);
-            entered.stopped(grant.token);
+            drop(stint);
         }
     }
 
@@ -164,7 +168,7 @@ impl CampaignBuilder {
         let mut entered = self.enter()?;
         loop {
             match entered.signal().await {
-                Some(Signal::Start(grant)) => return Ok(Ownership::by_hand(entered, grant)),
+                Some(Signal::Start(stint)) => return Ok(Ownership::by_hand(entered, stint)),
                 Some(_) => {}
                 None => return Err(Error::refused("the worker was shut down")),
             }
@@ -176,12 +180,12 @@ impl CampaignBuilder {
     /// # Errors
     /// As [`acquire`](Self::acquire), and when the store does not answer within a third of the ttl.
     pub async fn try_acquire(self) -> Result<Option<Ownership>, Error> {
-        let (clocks, limit) = (self.worker.clocks.clone(), self.worker.timing.ttl() / 3);
+        let (worker, limit) = (self.worker.clone(), self.worker.timing.ttl() / 3);
         let mut entered = self.enter()?;
         let answer = async {
             loop {
                 match entered.signal().await {
-                    Some(Signal::Start(grant)) => return Ok(Some(grant)),
+                    Some(Signal::Start(stint)) => return Ok(Some(stint)),
                     Some(Signal::Waiting) => return Ok(None),
                     Some(_) => {}
                     None => return Err(Error::refused("the worker was shut down")),
@@ -190,12 +194,12 @@ impl CampaignBuilder {
         };
         let answer = tokio::select! {
             answer = answer => answer?,
-            () = clocks.sleep(limit) => {
+            () = worker.sleep(limit) => {
                 let what = format!("cannot tell whether `{}` is free: the store did not answer", entered.resource);
                 return Err(Error::unavailable(what));
             }
         };
-        Ok(answer.map(|grant| Ownership::by_hand(entered, grant)))
+        Ok(answer.map(|stint| Ownership::by_hand(entered, stint)))
     }
 
     /// Waits for a ticket, but not for longer than `limit`.
@@ -204,12 +208,12 @@ impl CampaignBuilder {
     /// As [`acquire`](Self::acquire), and when the time is up: the error says the resource and the time waited.
     // req: E9
     pub async fn acquire_within(self, limit: Duration) -> Result<Ownership, Error> {
-        let clocks = self.worker.clocks.clone();
+        let worker = self.worker.clone();
         let resource = self.resource.as_ref().map(ToString::to_string).unwrap_or_default();
         tokio::select! {
             biased;
             own = self.acquire() => own,
-            () = clocks.sleep(limit) => {
+            () = worker.sleep(limit) => {
                 Err(Error::unavailable(format!("`{resource}` was not acquired within {limit:?}")))
             }
         }
@@ -217,14 +221,13 @@ impl CampaignBuilder {
 
     fn enter(self) -> Result<Entered, Error> {
         let (worker, resource) = (self.worker, self.resource?);
-        match self.tickets {
-            Tickets::All => Entered::unlimited(worker, resource, self.listeners),
+        let wanted = match self.tickets {
+            Tickets::All => Wanted::All(resource),
             Tickets::Limited(count) => {
-                let tickets = Count::new(count)?;
-                let want = Want { resource, tickets, priority: self.priority };
-                Entered::new(worker, want, self.listeners)
+                Wanted::Tickets(Want { resource, tickets: Count::new(count)?, priority: self.priority })
             }
-        }
+        };
+        Entered::new(worker, wanted, self.listeners)
     }
 }
 
@@ -245,13 +248,13 @@ impl<A: Clone + Send + 'static> CampaignWith<A> {
         let entered = self.builder.enter()?;
         let (seat, worker, resource) =
             (entered.seat.clone(), entered.worker().clone(), entered.resource.clone());
-        let (requests, wished) = mpsc::unbounded_channel();
+        let (leave, leaving) = watch::channel(false);
         let (over, is_over) = watch::channel(false);
         let state = self.state;
         let (start_state, cleanup_state) = (state.clone(), state);
         let served = callbacks::serve(
             entered,
-            wished,
+            leaving,
             move |own| start(own, start_state.clone()),
             move |ending| cleanup(ending, cleanup_state.clone()),
         );
@@ -259,25 +262,8 @@ impl<A: Clone + Send + 'static> CampaignWith<A> {
             served.await;
             over.send_replace(true);
         });
-        Ok(Campaign { seat, worker, resource, requests, is_over })
+        Ok(Campaign { seat, worker, resource, leave: Arc::new(leave), is_over })
     }
-}
-
-/// Waits until the campaign has left, but not for a store that does not answer.
-async fn is_over(entered: &mut Entered) {
-    let (clocks, limit) = (entered.worker().clocks.clone(), entered.worker().timing.ttl() / 3);
-    let left = async { while entered.signal().await.is_some() {} };
-    tokio::select! {
-        () = left => {}
-        () = clocks.sleep(limit) => {}
-    }
-}
-
-/// What the handle of a campaign asks of the one who serves it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    StepDown,
-    Leave,
 }
 
 /// A campaign that runs in the background. Dropping the handle does not stop it.
@@ -286,7 +272,7 @@ pub struct Campaign {
     seat: Arc<Seat>,
     worker: Arc<Inner>,
     resource: ResourceName,
-    requests: mpsc::UnboundedSender<Wish>,
+    leave: Arc<watch::Sender<bool>>,
     is_over: watch::Receiver<bool>,
 }
 
@@ -316,25 +302,24 @@ impl Campaign {
         self.worker.commands.send(ask).map_err(|_| unavailable())?;
         tokio::select! {
             answer = answered => Ok(answer.map_err(|_| unavailable())??.into_iter().flat_map(|view| view.owners).collect()),
-            () = self.worker.clocks.sleep(self.worker.timing.ttl() / 3) => Err(unavailable()),
+            () = self.worker.sleep(self.worker.timing.ttl() / 3) => Err(unavailable()),
         }
     }
 
     /// Runs `work` if this worker owns a ticket; when the ownership ends first the work is dropped.
     // req: T10
     pub async fn run_if_owner<T>(&self, work: impl AsyncFnOnce(Ownership) -> T) -> Option<T> {
-        let grant = self.seat.present()?;
-        let own =
-            || Ownership::view(self.resource.clone(), grant, self.seat.clone(), self.worker.commands.clone());
+        // Kept while the work runs: the ticket is not free before.
+        let stint = self.seat.present()?;
+        let own = || self.view(stint.grant);
         own().run(work(own())).await.ok()
     }
 
-    /// Gives the ownership up, if there is one, and stays a candidate. Returns when it has ended.
+    /// Gives the ownership up, if there is one, and stays a candidate. Returns when it has been told to stop; the
+    /// ticket is free when the work and its cleanup have ended.
     pub async fn step_down(&self) {
-        if let Some(grant) = self.seat.present()
-            && self.requests.send(Wish::StepDown).is_ok()
-        {
-            self.seat.lost(grant.token).await;
+        if let Some(grant) = self.seat.present().map(|stint| stint.grant) {
+            self.view(grant).release().await;
         }
     }
 
@@ -350,10 +335,13 @@ impl Campaign {
     // req: A3
     pub async fn stop(&self) {
         let mut is_over = self.is_over.clone();
-        if self.requests.send(Wish::Leave).is_ok() {
-            // An error means that the one who served it is gone, and so are its callbacks.
-            let _over = is_over.wait_for(|over| *over).await;
-        }
+        self.leave.send_replace(true);
+        // An error means that the one who served it is gone, and so are its callbacks.
+        let _over = is_over.wait_for(|over| *over).await;
+    }
+
+    fn view(&self, grant: Grant) -> Ownership {
+        Ownership::view(self.resource.clone(), grant, self.seat.clone(), self.worker.commands.clone())
     }
 }
 

@@ -141,7 +141,10 @@ mod system {
     #[cfg(not(target_os = "linux"))]
     pub(super) async fn sleep(span: Duration) {
         // No timer counts suspend here: short naps bound how late a wake-up after one can be.
-        tokio::time::sleep(span.min(Duration::from_millis(500))).await;
+        let until = counts_suspend() + span;
+        while let Some(left) = until.checked_sub(counts_suspend()).filter(|left| !left.is_zero()) {
+            tokio::time::sleep(left.min(Duration::from_millis(500))).await;
+        }
     }
 
     /// A timer that fires after `span` of the clock that counts suspend.

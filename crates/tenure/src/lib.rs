@@ -42,6 +42,7 @@ mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod driver;
+mod engine;
 mod entered;
 mod error;
 mod namespace;
@@ -50,7 +51,10 @@ mod ownership;
 mod page;
 mod resources;
 mod seat;
+mod stint;
 pub mod store;
+mod subscription;
+mod unlimited;
 mod worker;
 
 pub use tenure_core::{

@@ -1,6 +1,7 @@
 //! A store as tools see it: reading and operators' wishes. Takes no lease.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_core::{Asked, Label, Namespace as Space, ResourceName, ResourceView, Token};
 use tokio::sync::oneshot;
@@ -8,6 +9,9 @@ use tokio::sync::oneshot;
 use crate::Error;
 use crate::driver::Driver;
 use crate::store::{self, Concern, Entry, Opened, Pending, Store};
+
+/// How long a tool waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A namespace of a store, for tools: who owns what, what happened, and an operator's wishes.
 #[derive(Clone, Debug)]
@@ -77,6 +81,15 @@ impl Namespace {
         self.ask_store(move |store| Box::pin(async move { store.history(Some(&name)).await })).await
     }
 
+    /// What happened to all resources, oldest first.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    // req: H19
+    pub async fn history_of_all(&self) -> Result<Vec<Entry>, Error> {
+        self.ask_store(|store| Box::pin(async move { store.history(None).await })).await
+    }
+
     /// Asks the owner under `token` to hand over gently, to the waiter labelled `successor` if one is named.
     ///
     /// # Errors
@@ -107,7 +120,7 @@ impl Namespace {
         self.ask_store(|store| Box::pin(async move { store.safety().await })).await
     }
 
-    /// Asks where the store's connections live.
+    /// Asks where the store's connections live, and waits for a while.
     async fn ask_store<T: Send + 'static>(
         &self,
         ask: impl FnOnce(Arc<dyn Store>) -> Pending<'static, T> + Send + 'static,
@@ -116,7 +129,10 @@ impl Namespace {
         let store = self.opened.store.clone();
         let driver: &Driver = &self.opened.driver;
         driver.spawn(Box::pin(async move {
-            let _gone = answer.send(ask(store).await);
+            let said = tokio::time::timeout(PATIENCE, ask(store)).await;
+            let silent = |_| Error::unavailable(format!("the store did not answer within {PATIENCE:?}"));
+            // Whoever asked may have given up.
+            let _gone = answer.send(said.map_err(silent).flatten());
         }))?;
         answered.await.map_err(|_| Error::unavailable("the store's driver has ended"))?
     }

@@ -12,23 +12,32 @@ use tenure_core::{Ending, Grant, Input, ResourceName};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Error;
-use crate::driver::Command;
+use crate::engine::Command;
 use crate::entered::Entered;
 use crate::observe;
 use crate::seat::Seat;
+use crate::stint::Stint;
 
 /// The right to do the work of a resource, for as long as [`holds`](Self::holds) says so.
 ///
 /// The one that [`acquire`](crate::CampaignBuilder::acquire) returns is given up when it is dropped. The one that
 /// is handed to a callback or to work is a view: the ticket stays until the ownership ends.
 #[derive(Debug)]
+#[must_use = "a ticket that was acquired is given up when this is dropped"]
 pub struct Ownership {
     resource: ResourceName,
     grant: Grant,
     seat: Arc<Seat>,
     commands: mpsc::UnboundedSender<Command>,
-    /// The place in the campaign, if this value is all that there is to the work: it goes with it.
-    entered: Option<Entered>,
+    /// The place in the campaign and the work, if this value is all that there is to it: they go with it.
+    held: Option<Held>,
+}
+
+/// In the order in which they are dropped: it leaves, and then the work has ended.
+#[derive(Debug)]
+struct Held {
+    entered: Entered,
+    stint: Arc<Stint>,
 }
 
 /// The ownership ended before the work did.
@@ -83,7 +92,7 @@ impl Ownership {
     /// has. It outlasts [`holds`](Self::holds) by the margin.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.seat.remaining()
+        self.seat.remaining(self.grant.token)
     }
 
     /// The lock by which the store proves the death of a worker, for work that lives in another process: let that
@@ -132,19 +141,25 @@ impl Ownership {
         .await
     }
 
-    /// Gives the ownership up. From the hand of a callback the worker stays a candidate; one that was acquired
-    /// leaves. Others compete once the work and its cleanup have ended.
+    /// Gives the ownership up. From the hand of a callback the worker stays a candidate, and others compete once the
+    /// work and its cleanup have ended. One that was acquired leaves: when this returns others can have the ticket,
+    /// unless the store did not answer for a third of the ttl.
     // req: O9
     pub async fn release(self) {
-        let (resource, token) = (self.resource.clone(), self.grant.token);
-        if self.entered.is_none() {
-            let end = Input::End { resource, token, ending: Ending::SteppedDown };
-            // The driver has ended, and the ownership with it.
-            let _gone = self.commands.send(Command::Do(end));
+        let Self { resource, grant, seat, commands, held } = self;
+        match held {
+            Some(Held { mut entered, stint }) => {
+                entered.leave();
+                drop(stint);
+                entered.is_over().await;
+            }
+            None => {
+                let end = Input::End { resource, token: grant.token, ending: Ending::SteppedDown };
+                // The driver may have ended, and the ownership with it.
+                let _gone = commands.send(Command::Do(end));
+                seat.lost(grant.token).await;
+            }
         }
-        let seat = self.seat.clone();
-        drop(self);
-        seat.lost(token).await;
     }
 
     pub(crate) fn view(
@@ -153,11 +168,11 @@ impl Ownership {
         seat: Arc<Seat>,
         commands: mpsc::UnboundedSender<Command>,
     ) -> Self {
-        Self { resource, grant, seat, commands, entered: None }
+        Self { resource, grant, seat, commands, held: None }
     }
 
-    pub(crate) fn by_hand(entered: Entered, grant: Grant) -> Self {
-        let view = entered.view(grant);
-        Self { entered: Some(entered), ..view }
+    pub(crate) fn by_hand(entered: Entered, stint: Arc<Stint>) -> Self {
+        let view = entered.view(stint.grant);
+        Self { held: Some(Held { entered, stint }), ..view }
     }
 }

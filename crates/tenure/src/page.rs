@@ -46,6 +46,14 @@ impl Page {
             && now.raw_micros() < page.trusted_raw.load(Ordering::Acquire)
     }
 
+    /// Until when the store lets nobody else in, as far as is known.
+    pub(crate) fn protected_until(&self) -> Moment {
+        let page = self.deadlines();
+        let (boot, raw) = (&page.protected_boot, &page.protected_raw);
+        let span = |micros: &AtomicU64| std::time::Duration::from_micros(micros.load(Ordering::Acquire));
+        Moment::new(span(boot), span(raw))
+    }
+
     /// How long the store lets nobody else in, as far as is known.
     pub(crate) fn protected_for(&self, now: Moment) -> std::time::Duration {
         let page = self.deadlines();

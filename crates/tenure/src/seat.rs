@@ -1,19 +1,21 @@
 //! What the driver's thread and the user's share of one campaign: whether it owns, since when, and why not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tenure_core::{Ending, Grant, Ticket, Token, Waiting};
+use tenure_core::{Ending, Grant, Moment, Token, Waiting};
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clocks;
 use crate::page::Page;
+use crate::stint::Stint;
 
 /// What the driver tells whoever does the work of a campaign.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Signal {
-    Start(Grant),
+    /// A refused or forgotten start ends by itself: what is dropped has stopped.
+    Start(Arc<Stint>),
     Stop(Ending),
     StopHard,
     /// A claim has to wait.
@@ -50,9 +52,27 @@ pub(crate) struct Seat {
     reach: Reach,
     /// The token of the present ownership; zero when there is none or it was told to stop.
     token: AtomicU64,
-    /// The latest ownership, and how it ended.
-    latest: watch::Sender<Option<(Grant, Option<Ending>)>>,
+    latest: watch::Sender<Option<Latest>>,
+    /// The work of the latest ownership, while somebody does it.
+    stint: Mutex<Weak<Stint>>,
     listeners: Mutex<Vec<Listener>>,
+}
+
+/// The latest ownership, how it ended, and until when nobody else can have its ticket.
+#[derive(Clone, Copy, Debug)]
+struct Latest {
+    grant: Grant,
+    ending: Option<Ending>,
+    protection: Protection,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protection {
+    /// As long as the worker's lease goes.
+    Lease,
+    /// That lease is over, but nobody may take its tickets before then.
+    Until(Moment),
+    Over,
 }
 
 impl Seat {
@@ -63,14 +83,15 @@ impl Seat {
     /// A ticket of a resource without limit: it is owned from the beginning, and no store is asked.
     pub(crate) fn unlimited(clocks: Clocks, listeners: Vec<Listener>) -> std::io::Result<Arc<Self>> {
         let page = Page::new()?;
-        let ever = tenure_core::Moment::new(Duration::MAX, Duration::MAX);
+        let ever = Moment::new(Duration::MAX, Duration::MAX);
         page.trust(ever, ever);
         Ok(Self::with(Reach::Unlimited, Arc::new(page), clocks, listeners))
     }
 
     fn with(reach: Reach, page: Arc<Page>, clocks: Clocks, listeners: Vec<Listener>) -> Arc<Self> {
         let ((latest, _), listeners) = (watch::channel(None), Mutex::new(listeners));
-        Arc::new(Self { page, clocks, reach, token: AtomicU64::new(0), latest, listeners })
+        let (token, stint) = (AtomicU64::new(0), Mutex::default());
+        Arc::new(Self { page, clocks, reach, token, latest, stint, listeners })
     }
 
     // ---- read by users -------------------------------------------------------------------------------------
@@ -78,41 +99,54 @@ impl Seat {
     /// Whether the campaign owns right now.
     #[inline]
     pub(crate) fn owns(&self) -> bool {
-        self.token.load(Ordering::Acquire) != 0 && self.page.is_trusted(self.clocks.now())
+        self.is_trusted() && self.token.load(Ordering::Acquire) != 0
     }
 
     /// Whether the ownership under `token` holds right now: three loads and two clock reads.
+    // req: E1 E8
     #[inline]
     pub(crate) fn holds(&self, token: Token) -> bool {
-        self.token.load(Ordering::Acquire) == token.0 && self.page.is_trusted(self.clocks.now())
+        self.is_trusted() && self.token.load(Ordering::Acquire) == token.0
+    }
+
+    /// Asked before the token is looked at: whoever sees the deadline of a later lease then also sees that the
+    /// ownership under the earlier one has ended.
+    #[inline]
+    fn is_trusted(&self) -> bool {
+        self.page.is_trusted(self.clocks.now())
     }
 
     pub(crate) fn is_unlimited(&self) -> bool {
         self.reach == Reach::Unlimited
     }
 
-    /// How long the ownership is still protected from the next one.
-    pub(crate) fn remaining(&self) -> Duration {
-        self.page.protected_for(self.clocks.now())
+    /// How long the ownership under `token` is still protected from the next one.
+    pub(crate) fn remaining(&self, token: Token) -> Duration {
+        let latest = *self.latest.borrow();
+        match latest.filter(|latest| latest.grant.token == token).map(|latest| latest.protection) {
+            Some(Protection::Lease) => self.page.protected_for(self.clocks.now()),
+            Some(Protection::Until(until)) => self.clocks.now().until(until),
+            Some(Protection::Over) | None => Duration::ZERO,
+        }
     }
 
-    /// The present ownership, if it holds.
-    pub(crate) fn present(&self) -> Option<Grant> {
-        let (grant, _) = (*self.latest.borrow())?;
-        self.holds(grant.token).then_some(grant)
+    /// The work of the present ownership, if that holds. Whoever does a part of it keeps this meanwhile.
+    pub(crate) fn present(&self) -> Option<Arc<Stint>> {
+        let stint = self.stint.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
+        self.holds(stint.grant.token).then_some(stint)
     }
 
     /// Waits for the end of the ownership under `token`.
     pub(crate) async fn lost(&self, token: Token) -> Ending {
         let mut latest = self.latest.subscribe();
-        let ended = |latest: &Option<(Grant, Option<Ending>)>| match latest {
-            Some((grant, ending)) if grant.token == token => ending.is_some(),
+        let ended = |latest: &Option<Latest>| match latest {
+            Some(latest) if latest.grant.token == token => latest.ending.is_some(),
             // A later one began, so this one has ended; its ending is not remembered.
             _ => true,
         };
         let seen = latest.wait_for(ended).await.map(|latest| *latest);
         match seen {
-            Ok(Some((grant, Some(ending)))) if grant.token == token => ending,
+            Ok(Some(Latest { grant, ending: Some(ending), .. })) if grant.token == token => ending,
             _ => Ending::Expired,
         }
     }
@@ -125,8 +159,10 @@ impl Seat {
 
     // ---- written by the driver -----------------------------------------------------------------------------
 
-    pub(crate) fn begin(&self, grant: Grant) {
-        self.latest.send_replace(Some((grant, None)));
+    pub(crate) fn begin(&self, stint: &Arc<Stint>) {
+        let grant = stint.grant;
+        *self.stint.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(stint);
+        self.latest.send_replace(Some(Latest { grant, ending: None, protection: Protection::Lease }));
         self.token.store(grant.token.0, Ordering::Release);
         self.publish(Change::Acquired(grant));
     }
@@ -135,19 +171,43 @@ impl Seat {
     pub(crate) fn end(&self, token: Token, ending: Ending) {
         self.token.store(0, Ordering::Release);
         self.latest.send_modify(|latest| {
-            if let Some((grant, ended)) = latest
-                && grant.token == token
-            {
-                ended.get_or_insert(ending);
+            if let Some(latest) = latest.as_mut().filter(|latest| latest.grant.token == token) {
+                latest.ending.get_or_insert(ending);
+                if !ending.is_gentle() && latest.protection == Protection::Lease {
+                    latest.protection = Protection::Over;
+                }
             }
         });
         self.publish(Change::Ended(token, ending));
     }
 
-    /// The driver has ended, for whatever reason.
+    /// The lease is over. Nobody takes its tickets before `protected_until`, if that is known.
+    pub(crate) fn outlives_lease(&self, protected_until: Option<Moment>) {
+        self.protect(|latest| match latest.protection {
+            Protection::Lease => protected_until.map_or(Protection::Over, Protection::Until),
+            known => known,
+        });
+    }
+
+    /// The work of the ownership under `token` has ended, and the next one may begin.
+    pub(crate) fn is_done(&self, token: Token) {
+        self.protect(|latest| if latest.grant.token == token { Protection::Over } else { latest.protection });
+    }
+
+    fn protect(&self, protection: impl FnOnce(&Latest) -> Protection) {
+        self.latest.send_if_modified(|latest| {
+            if let Some(latest) = latest {
+                latest.protection = protection(latest);
+            }
+            // Nobody waits for this.
+            false
+        });
+    }
+
+    /// The campaign is over, or the driver has ended, for whatever reason.
     pub(crate) fn abandon(&self) {
         let latest = *self.latest.borrow();
-        if let Some((grant, None)) = latest {
+        if let Some(Latest { grant, ending: None, .. }) = latest {
             self.end(grant.token, Ending::Expired);
         }
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -160,5 +220,86 @@ impl Seat {
     }
 }
 
-/// The one grant of a resource without limit.
-pub(crate) const UNLIMITED: Grant = Grant { ticket: Ticket(0), term: tenure_core::Term(1), token: Token(1) };
+#[cfg(test)]
+mod tests {
+    use tenure_core::{ResourceName, Term, Ticket};
+
+    use super::*;
+    use crate::clock::ClockByHand;
+
+    fn stint(token: u64) -> Arc<Stint> {
+        let (commands, _) = mpsc::unbounded_channel();
+        let grant = Grant { ticket: Ticket(0), term: Term(token), token: Token(token) };
+        Arc::new(Stint { resource: ResourceName::new("r").expect("a name"), grant, commands })
+    }
+
+    // req: E8
+    #[test]
+    fn a_check_that_began_after_the_trust_had_run_out_is_false_whatever_the_driver_does_meanwhile() {
+        let (hand, page) = (ClockByHand::new(), Arc::new(Page::new().expect("a page")));
+        let clocks = Clocks::ByHand(hand.clone());
+        let seat = Seat::new(page.clone(), clocks.clone(), Vec::new());
+        // Every ownership up to this token has run out by the clock.
+        let (over, lied, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while stop.load(Ordering::Relaxed) == 0 {
+                    let token = over.load(Ordering::SeqCst);
+                    if token != 0 && seat.holds(Token(token)) {
+                        lied.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+            // Enough for the wrong order to be seen several times.
+            for token in 1..200_000 {
+                let until = clocks.now() + Duration::from_secs(1);
+                page.trust(until, until);
+                seat.begin(&stint(token));
+                hand.advance(Duration::from_secs(1));
+                over.store(token, Ordering::SeqCst);
+                page.distrust();
+                seat.end(Token(token), Ending::Expired);
+            }
+            stop.store(1, Ordering::SeqCst);
+        });
+
+        assert_eq!(lied.into_inner(), 0);
+    }
+
+    #[test]
+    fn what_is_left_of_an_ownership_is_not_what_is_left_of_the_next_lease() {
+        let (hand, page) = (ClockByHand::new(), Arc::new(Page::new().expect("a page")));
+        let clocks = Clocks::ByHand(hand.clone());
+        let seat = Seat::new(page.clone(), clocks.clone(), Vec::new());
+        let second = Duration::from_secs(1);
+        page.trust(clocks.now() + second, clocks.now() + second * 3);
+        seat.begin(&stint(1));
+
+        hand.advance(second * 2);
+        seat.outlives_lease(Some(page.protected_until()));
+        seat.end(Token(1), Ending::Expired);
+        page.trust(clocks.now() + second * 10, clocks.now() + second * 11);
+
+        assert_eq!(seat.remaining(Token(1)), second);
+        hand.advance(second);
+        assert_eq!(seat.remaining(Token(1)), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_taken_away_is_not_protected_and_what_winds_down_is_until_it_is_done() {
+        let page = Arc::new(Page::new().expect("a page"));
+        let clocks = Clocks::ByHand(ClockByHand::new());
+        let seat = Seat::new(page.clone(), clocks.clone(), Vec::new());
+        let second = Duration::from_secs(1);
+        page.trust(clocks.now() + second, clocks.now() + second);
+
+        seat.begin(&stint(1));
+        seat.end(Token(1), Ending::Evicted);
+        assert_eq!(seat.remaining(Token(1)), Duration::ZERO);
+        seat.begin(&stint(2));
+        seat.end(Token(2), Ending::SteppedDown);
+        assert_eq!(seat.remaining(Token(2)), second);
+        seat.is_done(Token(2));
+        assert_eq!(seat.remaining(Token(2)), Duration::ZERO);
+    }
+}

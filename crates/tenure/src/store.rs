@@ -145,6 +145,7 @@ pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Err
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
         Place::Sqlite { path, proved } => open_sqlite(path, proved, namespace.clone()).await?,
     };
+    shared.retain(|_, shared| shared.store.strong_count() > 0);
     shared.insert(key, Shared::of(&opened));
     Ok(opened)
 }

@@ -10,7 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::Error;
 use crate::campaign::CampaignBuilder;
 use crate::clock::Clocks;
-use crate::driver::{Command, Driver, Engine};
+use crate::driver::Driver;
+use crate::engine::{Command, Engine, Own};
 use crate::page::Page;
 use crate::store::{self, Opened};
 
@@ -33,7 +34,7 @@ pub(crate) struct Inner {
     /// What this worker competes for.
     entered: Mutex<BTreeSet<ResourceName>>,
     /// The thread stays as long as a worker of its store does.
-    _driver: Arc<Driver>,
+    driver: Arc<Driver>,
 }
 
 impl Inner {
@@ -43,6 +44,26 @@ impl Inner {
         match entered.insert(resource.clone()) {
             true => Ok(()),
             false => Err(Error::refused(format!("this worker competes for `{resource}` already"))),
+        }
+    }
+
+    /// Waits for so long, by the clock that counts suspend. Whatever the runtime of the caller: the timer lives in
+    /// the driver's.
+    pub(crate) async fn sleep(&self, span: Duration) {
+        if let Clocks::ByHand(_) = self.clocks {
+            return self.clocks.sleep(span).await;
+        }
+        let (mut done, is_done) = oneshot::channel::<()>();
+        let clocks = self.clocks.clone();
+        let timer = async move {
+            tokio::select! {
+                () = clocks.sleep(span) => {}
+                () = done.closed() => {}
+            }
+        };
+        if self.driver.spawn(Box::pin(timer)).is_ok() {
+            // It ends by being dropped.
+            let _dropped = is_done.await;
         }
     }
 
@@ -73,8 +94,8 @@ impl Worker {
     }
 
     /// A worker on a store that is open already, with settings.
-    pub fn on(store: impl Into<Opened>) -> WorkerBuilder {
-        WorkerBuilder { source: Source::Opened(store.into()), ..Self::builder("") }
+    pub fn on(store: Opened) -> WorkerBuilder {
+        WorkerBuilder { source: Source::Opened(store), ..Self::builder("") }
     }
 
     /// A campaign for `resource`, to be settled and begun.
@@ -95,7 +116,8 @@ impl Worker {
     }
 
     /// Stops all work, awaits the cleanups, releases everything. Returns within one grace and one ttl also when
-    /// the store is away or a callback hangs; then the lease runs out by itself.
+    /// the store is away or a callback hangs. What still runs then keeps its ticket until it has ended; if the store
+    /// is away the lease runs out by itself.
     // req: A2 H12
     pub async fn shutdown(&self) {
         let limit = self.inner.timing.grace() + self.inner.timing.ttl();
@@ -108,7 +130,7 @@ impl Worker {
         if self.inner.commands.send(Command::ShutDown(done)).is_ok() {
             tokio::select! {
                 _ = is_done => {}
-                () = self.inner.clocks.sleep(limit) => {}
+                () = self.inner.sleep(limit) => {}
             }
         }
     }
@@ -158,18 +180,26 @@ impl WorkerBuilder {
     /// When a setting breaks its limit, the URL is not understood, or the store cannot be opened.
     pub async fn connect(self) -> Result<Worker, Error> {
         let label = Label::new(&self.label.unwrap_or_else(default_label))?;
+        let namespaced = self.namespace.is_some();
         let namespace = self.namespace.map_or_else(|| Ok(Space::default()), |name| Space::new(&name))?;
         let metadata = self.metadata.map_or_else(|| Ok(Metadata::default()), |json| checked_json(&json))?;
         let opened = match self.source {
             Source::Url(url) => store::open(&url, &namespace).await?,
+            Source::Opened(_) if namespaced => {
+                let why = "its namespace was chosen when it was opened";
+                return Err(Error::refused(format!(
+                    "the store is open already, and {why}: `{namespace}` cannot be"
+                )));
+            }
             Source::Opened(opened) => opened,
         };
         let page = Page::new().map_err(|error| Error::unavailable("cannot map a page").because(error))?;
         let (page, clocks) = (Arc::new(page), opened.clocks);
         let (commands, obeyed) = mpsc::unbounded_channel();
         let machine = Machine::new(self.timing, label.clone(), metadata, clocks.now());
-        let (margin, name) = (self.timing.margin(), label.to_string());
-        let engine = Engine::new(machine, opened.store, clocks.clone(), page.clone(), margin, name, obeyed);
+        let name = label.to_string();
+        let own = Own { label: name, timing: self.timing, page: page.clone(), clocks: clocks.clone() };
+        let engine = Engine::new(machine, opened.store, own, commands.downgrade(), obeyed);
         opened.driver.spawn(Box::pin(engine.run()))?;
         let inner = Inner {
             commands,
@@ -178,7 +208,7 @@ impl WorkerBuilder {
             timing: self.timing,
             label,
             entered: Mutex::default(),
-            _driver: opened.driver,
+            driver: opened.driver,
         };
         Ok(Worker { inner: Arc::new(inner) })
     }
@@ -190,7 +220,7 @@ fn default_label() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host.trim().chars().filter(|c| !c.is_control()).take(20).collect();
     let host = if host.is_empty() { "host".to_owned() } else { host };
-    format!("{host}-{}-{:08x}", std::process::id(), crate::driver::random::<4>())
+    format!("{host}-{}-{:08x}", std::process::id(), crate::engine::random::<4>())
 }
 
 // req: T9

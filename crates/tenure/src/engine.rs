@@ -1,0 +1,403 @@
+//! One worker's engine: carries out what its state machine wants; decides nothing.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{
+    Answer, Call, Grant, Input, LeaseId, Now, Output, Ownership as Granted, Report, Request, ResourceName,
+    Seq, Timing, Token, Want, Worker as Machine,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::Error;
+use crate::clock::Clocks;
+use crate::driver::Job;
+use crate::observe;
+use crate::page::Page;
+use crate::seat::{Change, Seat, Signal};
+use crate::stint::Stint;
+use crate::store::Store;
+use crate::subscription::{self, Heard};
+use crate::unlimited::Unlimited;
+
+/// What a user's handle asks of the engine of its worker.
+pub(crate) enum Command {
+    /// Competes for a resource, as soon as an earlier campaign for it has left.
+    Enter(Wanted, Arc<Seat>, mpsc::UnboundedSender<Signal>),
+    /// Something happened to the machine.
+    Do(Input),
+    /// A job on the store, done where the store's connections live.
+    Ask(Box<dyn FnOnce(Arc<dyn Store>) -> Job + Send>),
+    /// The lock of the lease on which the ownership under this token stands.
+    ShareLock(ResourceName, Token, oneshot::Sender<Result<Option<OwnedFd>, Error>>),
+    /// Leave everything; answered when all is done.
+    ShutDown(oneshot::Sender<()>),
+}
+
+/// What a campaign is about.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// One of the tickets of a resource.
+    Tickets(Want),
+    /// A resource without limit.
+    All(ResourceName),
+}
+
+impl Wanted {
+    pub(crate) fn resource(&self) -> &ResourceName {
+        match self {
+            Self::Tickets(want) => &want.resource,
+            Self::All(resource) => resource,
+        }
+    }
+}
+
+/// What happened outside, as the tasks of an engine report it.
+enum Happened {
+    Answered(Request, Box<Answer>),
+    Failed(Request, Error),
+    Hinted(tenure_core::Hint),
+    /// A subscription was restored: hints may have been missed meanwhile.
+    Missed,
+    /// A campaign whose resource has become free.
+    Entering(Wanted, Occupied),
+    /// Something that the engine tells itself, to be looked at after what it is doing now.
+    Inside(Input),
+}
+
+/// What is known of a worker from its beginning.
+pub(crate) struct Own {
+    pub(crate) label: String,
+    pub(crate) timing: Timing,
+    pub(crate) page: Arc<Page>,
+    pub(crate) clocks: Clocks,
+}
+
+/// One worker's machine and what belongs to it.
+pub(crate) struct Engine {
+    machine: Machine,
+    unlimited: Unlimited,
+    store: Arc<dyn Store>,
+    own: Own,
+    commands: mpsc::UnboundedReceiver<Command>,
+    /// The other end of `commands`, for those who do the work.
+    to_us: mpsc::WeakUnboundedSender<Command>,
+    seats: HashMap<ResourceName, Occupied>,
+    /// Campaigns that begin when an earlier one for the same resource has left.
+    waiting: Vec<(Wanted, Occupied)>,
+    attempts: HashMap<Seq, AbortHandle>,
+    listening: Option<(LeaseId, AbortHandle)>,
+    leaving: Vec<oneshot::Sender<()>>,
+    /// Every handle was dropped: nobody is left to tell.
+    deserted: bool,
+    machine_is_done: bool,
+    happened: mpsc::UnboundedReceiver<Happened>,
+    report: mpsc::UnboundedSender<Happened>,
+}
+
+/// Where the signals of a campaign go.
+struct Occupied {
+    seat: Arc<Seat>,
+    signals: mpsc::UnboundedSender<Signal>,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        machine: Machine,
+        store: Arc<dyn Store>,
+        own: Own,
+        to_us: mpsc::WeakUnboundedSender<Command>,
+        commands: mpsc::UnboundedReceiver<Command>,
+    ) -> Self {
+        let (report, happened) = mpsc::unbounded_channel();
+        Self {
+            machine,
+            unlimited: Unlimited::new(own.timing),
+            store,
+            own,
+            commands,
+            to_us,
+            seats: HashMap::new(),
+            waiting: Vec::new(),
+            attempts: HashMap::new(),
+            listening: None,
+            leaving: Vec::new(),
+            deserted: false,
+            machine_is_done: false,
+            happened,
+            report,
+        }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let clocks = self.own.clocks.clone();
+        while !self.is_done() {
+            let now = clocks.now();
+            let naps = [self.machine.sleep(now), self.unlimited.sleep(now)];
+            let nap = async {
+                match naps.into_iter().flatten().min() {
+                    Some(span) => clocks.sleep(span).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                command = self.commands.recv(), if !self.deserted => match command {
+                    Some(command) => self.obey(command),
+                    None => {
+                        self.deserted = true;
+                        self.handle(Input::Shutdown);
+                    }
+                },
+                Some(happened) = self.happened.recv() => self.take_in(happened),
+                () = nap => self.handle(Input::Tick),
+            }
+        }
+        // Whoever waited for it may have given up by now.
+        for waits in self.leaving.drain(..) {
+            let _gone = waits.send(());
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.machine_is_done && self.unlimited.is_empty()
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Enter(wanted, seat, signals) => self.enter(wanted, Occupied { seat, signals }),
+            Command::Do(input) => {
+                if let Input::Stopped { resource, token } = &input
+                    && let Some(occupied) = self.seats.get(resource)
+                {
+                    occupied.seat.is_done(*token);
+                }
+                self.handle(input);
+            }
+            Command::Ask(job) => drop(tokio::spawn(job(self.store.clone()))),
+            Command::ShareLock(resource, token, answer) => {
+                let lease = self.machine.lease_of(&resource, token);
+                let ended = || Error::refused(format!("the ownership of `{resource}` has ended"));
+                let lock = lease.ok_or_else(ended).and_then(|lease| self.store.share_lock(lease));
+                // Whoever asked may have given up: then the lock is let go again.
+                let _gone = answer.send(lock);
+            }
+            Command::ShutDown(answer) => {
+                self.leaving.push(answer);
+                self.handle(Input::Shutdown);
+            }
+        }
+    }
+
+    fn enter(&mut self, wanted: Wanted, occupied: Occupied) {
+        let resource = wanted.resource().clone();
+        if self.machine.is_campaigning(&resource) || self.unlimited.is_campaigning(&resource) {
+            self.waiting.push((wanted, occupied));
+        } else if occupied.signals.is_closed() {
+            self.admit_next(&resource);
+        } else {
+            self.seats.insert(resource, occupied);
+            match wanted {
+                Wanted::Tickets(want) => self.handle(Input::Enter(want)),
+                Wanted::All(resource) => {
+                    let now = self.own.clocks.now();
+                    self.unlimited.enter(resource, now).into_iter().for_each(|output| self.carry_out(output));
+                }
+            }
+        }
+    }
+
+    /// Lets in whoever waits for this resource, but for those who have given up.
+    fn admit_next(&mut self, resource: &ResourceName) {
+        self.waiting.retain(|(_, occupied)| !occupied.signals.is_closed());
+        let waits = self.waiting.iter().position(|(wanted, _)| wanted.resource() == resource);
+        if let Some((wanted, occupied)) = waits.map(|index| self.waiting.remove(index)) {
+            // The other end is our own.
+            let _sent = self.report.send(Happened::Entering(wanted, occupied));
+        }
+    }
+
+    fn take_in(&mut self, happened: Happened) {
+        match happened {
+            Happened::Answered(request, answer) => {
+                self.attempts.remove(&request.seq);
+                observe::answered(&request, &answer, self.own.clocks.now());
+                self.handle(Input::Answered(request, *answer));
+            }
+            Happened::Failed(request, error) => {
+                self.attempts.remove(&request.seq);
+                observe::failed(&self.own.label, &request, &error);
+                self.handle(Input::Failed(request));
+            }
+            Happened::Inside(input) => self.handle(input),
+            Happened::Entering(wanted, occupied) => self.enter(wanted, occupied),
+            Happened::Missed => self.handle(Input::Missed),
+            Happened::Hinted(hint) => {
+                self.handle(Input::Hinted { resource: hint.resource, after: hint.after });
+            }
+        }
+    }
+
+    fn handle(&mut self, input: Input) {
+        let at = self.own.clocks.now();
+        for output in self.unlimited.handle(&input, at) {
+            self.carry_out(output);
+        }
+        let now = Now { at, jitter: random::<2>() as u16, fresh: LeaseId(random::<16>()) };
+        self.machine.handle(now, input);
+        while let Some(output) = self.machine.poll() {
+            self.carry_out(output);
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Send(request) => self.send(request),
+            Output::Abandon(seq) => {
+                if let Some(attempt) = self.attempts.remove(&seq) {
+                    attempt.abort();
+                }
+            }
+            Output::Trust(Some(until)) => self.own.page.trust(until, until + self.own.timing.margin()),
+            Output::Trust(None) => self.distrust(),
+            Output::Start(Granted { resource, grant }) => self.start(resource, grant),
+            Output::Stop { resource, token, ending } => {
+                if let Some(Occupied { seat, signals }) = self.seats.get(&resource) {
+                    seat.end(token, ending);
+                    // Who does not listen any more has dropped the work: then it has stopped.
+                    let _gone = signals.send(Signal::Stop(ending));
+                }
+                observe::ended(&self.own.label, &resource, token, ending);
+            }
+            Output::StopHard { resource, .. } => {
+                if let Some(Occupied { signals, .. }) = self.seats.get(&resource) {
+                    // As above.
+                    let _gone = signals.send(Signal::StopHard);
+                }
+            }
+            Output::Left(resource) => {
+                if let Some(Occupied { seat, .. }) = self.seats.remove(&resource) {
+                    seat.abandon();
+                }
+                self.admit_next(&resource);
+            }
+            Output::Report(report) => self.tell(report),
+            Output::Done => self.machine_is_done = true,
+        }
+    }
+
+    /// The lease is over. Withdrawn before its time, it protects nothing any more; run out, it does until the
+    /// store may let others in.
+    fn distrust(&self) {
+        let page = &self.own.page;
+        let ran_out = !page.is_trusted(self.own.clocks.now());
+        let protected_until = ran_out.then(|| page.protected_until());
+        page.distrust();
+        for Occupied { seat, .. } in self.seats.values().filter(|occupied| !occupied.seat.is_unlimited()) {
+            seat.outlives_lease(protected_until);
+        }
+    }
+
+    fn send(&mut self, request: Request) {
+        let (store, report, clocks) = (self.store.clone(), self.report.clone(), self.own.clocks.clone());
+        let (seq, lease) = (request.seq, request.lease);
+        let listens = self.listening.as_ref().is_some_and(|(listening, _)| *listening == lease);
+        let subscribed = match request.call {
+            Call::Open { .. } if !listens => Some(self.listen(lease, request.limit)),
+            Call::Close(_) if listens => {
+                self.listening.take().iter().for_each(|(_, listening)| listening.abort());
+                None
+            }
+            _ => None,
+        };
+        let attempt = tokio::spawn(async move {
+            // Before the first claim, so that no hint is missed between the two; but a store that answers and
+            // cannot hint still elects.
+            if let Some(subscribed) = subscribed {
+                tokio::select! {
+                    _ = subscribed => {}
+                    () = clocks.sleep(request.limit / 2) => {}
+                }
+            }
+            let answer = store.call(&request).await;
+            // The engine is gone: nobody wants to know.
+            let _gone = report.send(match answer {
+                Ok(answer) => Happened::Answered(request, Box::new(answer)),
+                Err(error) => Happened::Failed(request, error),
+            });
+        });
+        self.attempts.insert(seq, attempt.abort_handle());
+    }
+
+    /// Listens to the hints of a lease, and no more to those of another. Tells when the first try has come to an end.
+    fn listen(&mut self, lease: LeaseId, longest_pause: Duration) -> oneshot::Receiver<()> {
+        let report = self.report.clone();
+        let tell = move |heard| {
+            let happened = match heard {
+                Heard::Hint(hint) => Happened::Hinted(hint),
+                Heard::Missed => Happened::Missed,
+            };
+            report.send(happened).is_ok()
+        };
+        let (store, clocks) = (self.store.clone(), self.own.clocks.clone());
+        let (first, subscribed) = oneshot::channel();
+        let listening = tokio::spawn(async move {
+            subscription::keep(&*store, &clocks, lease, longest_pause, first, tell).await;
+        });
+        if let Some((_, before)) = self.listening.replace((lease, listening.abort_handle())) {
+            before.abort();
+        }
+        subscribed
+    }
+
+    fn start(&mut self, resource: ResourceName, grant: Grant) {
+        let Some(commands) = self.to_us.upgrade() else {
+            // Every handle was dropped: nobody is there to do the work.
+            let _sent = self.report.send(Happened::Inside(Input::Stopped { resource, token: grant.token }));
+            return;
+        };
+        let stint = Arc::new(Stint { resource, grant, commands });
+        if let Some(Occupied { seat, signals }) = self.seats.get(&stint.resource) {
+            seat.begin(&stint);
+            // Refused, it is dropped with the signal, and has stopped.
+            let _gone = signals.send(Signal::Start(stint.clone()));
+        }
+        observe::acquired(&self.own.label, &stint.resource, grant);
+    }
+
+    fn tell(&self, report: Report) {
+        observe::reported(&self.own.label, &report);
+        if let Report::Queued(resource, waiting) = report
+            && let Some(Occupied { seat, signals }) = self.seats.get(&resource)
+        {
+            seat.publish(Change::Waiting(waiting));
+            // A campaign that was dropped is seen at its next start.
+            let _gone = signals.send(Signal::Waiting);
+        }
+    }
+}
+
+impl Drop for Engine {
+    /// Whatever happened, a panic included: nothing is owned from here on, and everybody is told.
+    fn drop(&mut self) {
+        self.own.page.distrust();
+        for Occupied { seat, .. } in self.seats.values() {
+            seat.abandon();
+        }
+        self.attempts.values().for_each(AbortHandle::abort);
+        if let Some((_, listening)) = &self.listening {
+            listening.abort();
+        }
+    }
+}
+
+/// So many random bytes from the kernel, as a number.
+pub(crate) fn random<const N: usize>() -> u128 {
+    let mut bytes = [0; 16];
+    // Without randomness lease ids would not be secret, and two could be one.
+    getrandom::fill(&mut bytes[..N]).expect("the kernel gives random bytes");
+    u128::from_le_bytes(bytes)
+}

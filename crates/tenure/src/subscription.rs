@@ -1,0 +1,59 @@
+//! Keeps the hints of a lease coming: whenever the subscription ends it is made again.
+
+use std::time::Duration;
+
+use tenure_core::{Hint, LeaseId};
+use tokio::sync::oneshot;
+
+use crate::clock::Clocks;
+use crate::engine::random;
+use crate::store::Store;
+
+/// Before the first new try of a subscription that ended; each further one waits twice as long.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// What comes over a subscription.
+pub(crate) enum Heard {
+    Hint(Hint),
+    /// It was interrupted: hints may have been missed.
+    Missed,
+}
+
+/// Subscribes, and subscribes again, until `tell` says that nobody wants to hear any more. `first` learns when the
+/// first try has succeeded or failed.
+pub(crate) async fn keep(
+    store: &dyn Store,
+    clocks: &Clocks,
+    lease: LeaseId,
+    longest_pause: Duration,
+    first: oneshot::Sender<()>,
+    tell: impl Fn(Heard) -> bool,
+) {
+    let (mut first, mut pause) = (Some(first), SHORTEST_PAUSE);
+    loop {
+        let hints = store.hints(lease).await;
+        // Whoever waited for it may have been given up.
+        let again = first.take().map(|first| first.send(())).is_none();
+        match hints {
+            Ok(mut hints) => {
+                pause = SHORTEST_PAUSE;
+                if again && !tell(Heard::Missed) {
+                    return;
+                }
+                while let Some(hint) = hints.recv().await {
+                    if !tell(Heard::Hint(hint)) {
+                        return;
+                    }
+                }
+            }
+            Err(error) => tracing::debug!(%error, "no hints: looking again has to do"),
+        }
+        clocks.sleep(jittered(pause)).await;
+        pause = (pause * 2).min(longest_pause).max(SHORTEST_PAUSE);
+    }
+}
+
+/// Between a half and the whole of it: those who lost their link at the same moment come back one by one.
+fn jittered(pause: Duration) -> Duration {
+    pause / 2 + (pause / 2) * random::<1>() as u32 / 255
+}
