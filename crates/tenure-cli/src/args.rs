@@ -1,0 +1,166 @@
+//! What was typed. What it means is decided in `settings`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  the command's own, if it ended by itself or after a signal to tenure
+  125    tenure itself failed, or did not understand its arguments
+  126    the command cannot be run
+  127    there is no such command
+  128+n  the command died of signal n, or tenure was stopped by it while it waited";
+
+const ABOUT_RUN: &str = "\
+Runs COMMAND only while this worker owns a ticket of RESOURCE: waits for one, starts the command, and competes again \
+after a loss. The command's own end releases the ticket at once and ends tenure with its exit code.
+
+On a loss the command gets SIGTERM, and half a margin (a twentieth of the ttl) later SIGKILL. When tenure gets SIGTERM, \
+SIGINT, SIGHUP or SIGQUIT it passes the signal on, once; when an operator asks for a hand-over the command gets SIGTERM; \
+after the grace follows SIGKILL. The ticket is free only when the command has ended. If tenure is killed, so is the command.
+
+The command finds TENURE_RESOURCE, TENURE_TICKET, TENURE_TERM, TENURE_TOKEN and TENURE_WORKER in its environment. The \
+token grows with every ownership: let what the command writes to refuse a smaller one.";
+
+const AFTER_RUN: &str = "\
+Examples:
+  tenure run nightly-report -- ./report.sh
+  tenure run consumer --tickets 3 -- ./consume --queue mails
+  tenure run migrate --store sqlite:/var/lib/app/tenure.db --ttl 5s -- ./migrate.sh
+
+Not promised yet: only the command itself is stopped, not what it started in turn. While tenure is itself stopped \
+(SIGSTOP, Ctrl-Z) beyond its lease, it cannot stop a command that goes on, although another worker may begin: there \
+only the token protects.";
+
+const ABOUT_STATUS: &str = "\
+Shows who owns which resource, for how long, and who waits, in order. Reading makes no store: a default store that is \
+not there yet is empty, one that was named and is not there is an error.";
+
+const AFTER_STATUS: &str = "\
+Examples:
+  tenure status
+  tenure status nightly-report
+  tenure status --json | jq '.resources[].owners[].worker'";
+
+/// Runs a command only while it owns a ticket of a resource, on this machine or another, and says who owns what.
+#[derive(Debug, Parser)]
+#[command(name = "tenure", version, after_help = EXIT_CODES, max_term_width = 110)]
+#[command(subcommand_required = true, arg_required_else_help = false)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) wanted: Wanted,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Wanted {
+    /// Run a command only while owning a ticket
+    #[command(long_about = ABOUT_RUN, after_help = AFTER_RUN)]
+    Run(Run),
+    /// Show owners and waiters
+    #[command(long_about = ABOUT_STATUS, after_help = AFTER_STATUS)]
+    Status(Status),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// What to own: 1 to 200 bytes without control characters
+    pub(crate) resource: String,
+
+    /// How many may own the resource at once: 1 to 10000
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    pub(crate) tickets: u32,
+
+    /// How long the lease lasts without a renewal: 100ms to 1h
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+
+    /// How long the command may take to end when it is stopped gently [default: one ttl]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) grace: Option<Duration>,
+
+    /// What people call this worker [default: host, pid and a random part]
+    #[arg(long)]
+    pub(crate) label: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) at: At,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Status {
+    /// Only this resource
+    pub(crate) resource: Option<String>,
+
+    /// As JSON, for programs; spans are in milliseconds
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// Where the data lives.
+#[derive(Debug, clap::Args)]
+pub(crate) struct At {
+    /// The store, such as sqlite:PATH [default: $TENURE_STORE, else a SQLite file in the user's state folder]
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+
+    /// The part of the store that one fleet uses: 1 to 40 of a-z 0-9 _ -
+    #[arg(long, default_value = "tenure")]
+    pub(crate) namespace: String,
+}
+
+/// A span as people write it: `1500ms`, `15s`, `2m`, `1h`; also `1.5s`.
+fn duration(typed: &str) -> Result<Duration, String> {
+    let ends = typed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(typed.len());
+    let (number, unit) = typed.split_at(ends);
+    let unit_seconds = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "" if !number.is_empty() => return Err(format!("it has no unit; write {number}s or {number}ms")),
+        _ => return Err("write a number and ms, s, m or h, such as 1500ms, 15s or 2m".to_owned()),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;
+    // To the nearest microsecond: a tenth of a second is not a binary fraction.
+    let micros = (number * unit_seconds * 1e6).round();
+    let span = Duration::try_from_secs_f64(micros / 1e6).map_err(|error| error.to_string())?;
+    Ok(Duration::from_micros(u64::try_from(span.as_micros()).map_err(|_| "it is too long".to_owned())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_sound() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn spans_are_written_as_people_do() {
+        for (typed, millis) in
+            [("1500ms", 1500), ("15s", 15_000), ("2m", 120_000), ("1h", 3_600_000), ("0.1s", 100)]
+        {
+            assert_eq!(duration(typed), Ok(Duration::from_millis(millis)), "{typed}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_span_is_refused_with_a_sentence() {
+        assert_eq!(duration("15"), Err("it has no unit; write 15s or 15ms".to_owned()));
+        for wrong in ["", "s", "-1s", "1.2.3s", "15 s", "15sec", "1d", "infs", "nan"] {
+            assert!(duration(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(duration(&format!("{}h", "9".repeat(400))).is_err());
+    }
+}

@@ -1,0 +1,118 @@
+//! How `tenure` ends: the codes, and what went wrong.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+
+/// The code that the shell sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit(u8);
+
+impl Exit {
+    /// All is well.
+    pub(crate) const OK: Self = Self(0);
+    /// `tenure` itself failed, or was not understood.
+    pub(crate) const FAILED: Self = Self(125);
+    /// The command is there and cannot be run.
+    pub(crate) const CANNOT_RUN: Self = Self(126);
+    /// There is no such command.
+    pub(crate) const NOT_FOUND: Self = Self(127);
+
+    /// As shells tell that something died of a signal.
+    pub(crate) fn by_signal(number: i32) -> Self {
+        Self(u8::try_from(128 + number).unwrap_or(u8::MAX))
+    }
+
+    /// The command's own.
+    pub(crate) fn of(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self(code.to_le_bytes()[0]),
+            (None, Some(signal)) => Self::by_signal(signal),
+            (None, None) => Self::FAILED,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.0)
+    }
+}
+
+/// What we could not do, why, and what may help.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    what: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: None }
+    }
+
+    /// The same, with its cause and the causes of that.
+    pub(crate) fn because(mut self, cause: &dyn std::error::Error) -> Self {
+        let mut cause = Some(cause);
+        while let Some(error) = cause {
+            self.what = format!("{}: {error}", self.what);
+            cause = error.source();
+        }
+        self
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    pub(crate) fn hinted(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl From<tenure::Error> for Failure {
+    fn from(error: tenure::Error) -> Self {
+        let failure = Self::new(error.to_string());
+        match std::error::Error::source(&error) {
+            Some(cause) => failure.because(cause),
+            None => failure,
+        }
+    }
+}
+
+impl From<tenure::LimitError> for Failure {
+    fn from(limit: tenure::LimitError) -> Self {
+        Self::new(limit.to_string())
+    }
+}
+
+impl From<tenure::TimingError> for Failure {
+    fn from(timing: tenure::TimingError) -> Self {
+        Self::new(timing.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_the_commands_own_or_tells_the_signal() {
+        assert_eq!(Exit::of(ExitStatus::from_raw(7 << 8)), Exit(7));
+        assert_eq!(Exit::of(ExitStatus::from_raw(9)), Exit(137));
+    }
+
+    #[test]
+    fn a_failure_tells_the_whole_chain_of_causes() {
+        let inner = tenure::Error::unavailable("the disk is full");
+        let failure = Failure::from(tenure::Error::unavailable("cannot open").because(inner));
+
+        assert_eq!(failure.to_string(), "cannot open: the disk is full");
+    }
+}

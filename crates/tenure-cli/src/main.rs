@@ -1,0 +1,53 @@
+//! `tenure`, the command line: runs a command only while it owns a ticket, and says who owns what.
+//!
+//! `args` is what was typed, `settings` what is meant, `output` the one file that prints, `process` the one
+//! with `unsafe`. Here is only which of them comes after which.
+
+mod args;
+mod exit;
+mod output;
+mod place;
+mod process;
+mod run;
+mod settings;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::args::{Args, Wanted};
+use self::exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    let done = match Args::try_parse() {
+        Ok(args) => carry_out(args),
+        Err(told) => return output::told_by_clap(&told).into(),
+    };
+    match done {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            output::failed(&failure);
+            Exit::FAILED.into()
+        }
+    }
+}
+
+fn carry_out(args: Args) -> Result<Exit, Failure> {
+    match args.wanted {
+        Wanted::Run(typed) => {
+            let settings = settings::Run::meant_by(typed)?;
+            // Before there is any other thread: each inherits what is blocked from the one that starts it.
+            let signals = process::Signals::block()?;
+            block_on(run::run(settings, signals))
+        }
+        Wanted::Status(typed) => block_on(status::status(settings::Status::meant_by(typed)?)),
+    }
+}
+
+/// Everything happens on the main thread. It lives as long as the process, which the command relies on: the kernel
+/// ends it together with the *thread* that started it.
+fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::new("cannot start a runtime").because(&error))?.block_on(future)
+}

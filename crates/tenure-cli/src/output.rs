@@ -1,0 +1,174 @@
+//! The one file that prints. Data goes to stdout, everything else to stderr: what happened, to what, why.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use tenure::{Ending, Waiting, Why};
+
+use crate::exit::{Exit, Failure};
+use crate::place::Place;
+use crate::process::Caught;
+
+/// One line for people. That stderr is closed is no reason to stop.
+fn say(line: &str) {
+    let _closed = writeln!(io::stderr().lock(), "tenure: {line}");
+}
+
+fn hint(line: &str) {
+    let _closed = writeln!(io::stderr().lock(), "\nhint: {line}");
+}
+
+/// Data, as it is. Who reads only the beginning of it is served well.
+pub(crate) fn data(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("cannot write to stdout").because(&error))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn failed(failure: &Failure) {
+    say(&failure.to_string());
+    if let Some(what) = failure.hinted() {
+        hint(what);
+    }
+}
+
+/// Help and version are data; everything else is a misunderstanding, said in our form.
+pub(crate) fn told_by_clap(told: &clap::Error) -> Exit {
+    if !told.use_stderr() {
+        let text = told.render();
+        let text = if io::stdout().is_terminal() { text.ansi().to_string() } else { text.to_string() };
+        return data(&text).map_or(Exit::FAILED, |()| Exit::OK);
+    }
+    let text = told.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text).replace("\n  tip: ", "\nhint: ");
+    say(text.trim_end());
+    Exit::FAILED
+}
+
+// ---- run ---------------------------------------------------------------------------------------------------
+
+/// A span for people, not finer than they can use.
+pub(crate) fn span(span: Duration) -> String {
+    let millis = span.as_millis();
+    match millis {
+        0..1_000 => format!("{millis}ms"),
+        1_000..60_000 if millis % 1_000 < 100 => format!("{}s", millis / 1_000),
+        1_000..60_000 => format!("{}.{}s", millis / 1_000, millis % 1_000 / 100),
+        60_000..3_600_000 => format!("{}m {}s", millis / 60_000, millis / 1_000 % 60),
+        3_600_000..86_400_000 => format!("{}h {}m", millis / 3_600_000, millis / 60_000 % 60),
+        _ => format!("{}d {}h", millis / 86_400_000, millis / 3_600_000 % 24),
+    }
+}
+
+pub(crate) fn waiting(resource: &str, tickets: u32, waiting: Waiting) {
+    let why = match waiting.why {
+        Why::Quarantine => "the store is new or lost its data, and grants nothing for a while".to_owned(),
+        _ if tickets == 1 => "its ticket is owned".to_owned(),
+        _ => format!("its {tickets} tickets are owned"),
+    };
+    let ahead = match waiting.ahead {
+        0 => String::new(),
+        ahead => format!("; {ahead} before this one"),
+    };
+    say(&format!("waiting for `{resource}`: {why}{ahead}"));
+}
+
+pub(crate) fn owns(resource: &str, term: u64) {
+    say(&format!("owns `{resource}` (term {term})"));
+}
+
+/// The end of an ownership that the command did not bring about itself.
+pub(crate) fn ending(
+    resource: &str,
+    term: u64,
+    ending: Ending,
+    place: &Place,
+    trust: Duration,
+    ttl: Duration,
+) {
+    let (trust, ttl) = (span(trust), span(ttl));
+    let why = match ending {
+        // Whoever asked for it knows.
+        Ending::Left => return,
+        Ending::Asked => "an operator asks for a hand-over".to_owned(),
+        Ending::Lowered => "it has fewer tickets now".to_owned(),
+        Ending::Evicted => "an operator took it away".to_owned(),
+        Ending::Expired => format!("no answer from `{place}` for {trust}"),
+        Ending::Gone => format!("`{place}` does not know this lease any more"),
+        Ending::Missing => format!("`{place}` was restarted, and does not know it any more"),
+        Ending::Cloned => "another process uses this lease".to_owned(),
+        _ => "it has ended".to_owned(),
+    };
+    let verb = if ending.is_gentle() { "giving up" } else { "lost" };
+    say(&format!("{verb} `{resource}` (term {term}): {why}"));
+    match ending {
+        Ending::Expired => {
+            hint(&format!("a lease of {ttl} rides out {trust} of silence; for longer, raise `--ttl`"));
+        }
+        Ending::Gone => hint(&format!("others may own what the store forgot; competing again after {ttl}")),
+        _ => {}
+    }
+}
+
+pub(crate) fn stopping(command: &str, pid: u32, limit: Duration, because: Option<Caught>) {
+    let because = because.map(|caught| format!(" on {}", signal(caught.number))).unwrap_or_default();
+    say(&format!("stopping `{command}` (pid {pid}){because}; it has {}", span(limit)));
+}
+
+pub(crate) fn killing(command: &str, pid: u32) {
+    say(&format!("killing `{command}` (pid {pid}): it did not end in time"));
+}
+
+pub(crate) fn does_not_die(command: &str, pid: u32) {
+    say(&format!(
+        "`{command}` (pid {pid}) does not die; until it does, this worker gives nothing up and claims nothing"
+    ));
+}
+
+fn signal(number: i32) -> String {
+    match number {
+        libc::SIGTERM => "SIGTERM".to_owned(),
+        libc::SIGINT => "SIGINT".to_owned(),
+        libc::SIGHUP => "SIGHUP".to_owned(),
+        libc::SIGQUIT => "SIGQUIT".to_owned(),
+        other => format!("signal {other}"),
+    }
+}
+
+// ---- status ------------------------------------------------------------------------------------------------
+
+pub(crate) fn which_store(place: &Place, namespace: &str) {
+    say(&format!("store `{place}`, namespace `{namespace}`"));
+}
+
+pub(crate) fn nothing_yet(place: &Place) {
+    say(&format!("nothing has been run yet: there is no store at `{place}`"));
+}
+
+pub(crate) fn never_claimed(resource: &str) {
+    say(&format!("`{resource}` was never claimed"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_as_fine_as_people_can_use() {
+        for (millis, shown) in [
+            (0, "0ms"),
+            (750, "750ms"),
+            (12_000, "12s"),
+            (1_500, "1.5s"),
+            (123_000, "2m 3s"),
+            (7_500_000, "2h 5m"),
+            (90_000_000, "1d 1h"),
+        ] {
+            assert_eq!(span(Duration::from_millis(millis)), shown);
+        }
+    }
+}

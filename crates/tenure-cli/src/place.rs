@@ -1,0 +1,126 @@
+//! Which store: the one that was named, else `TENURE_STORE`, else a file in the user's state folder.
+
+use std::fmt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use crate::exit::Failure;
+
+/// Where secrets may be, so that no command inherits it.
+pub(crate) const VARIABLE: &str = "TENURE_STORE";
+
+/// The place of the store. Printed, it hides the password.
+pub(crate) struct Place {
+    url: String,
+    /// The folder of the default store, which is made when it is first needed.
+    folder: Option<PathBuf>,
+}
+
+impl Place {
+    pub(crate) fn find(typed: Option<String>) -> Result<Self, Failure> {
+        let named = match typed {
+            Some(url) => Some(url),
+            None => std::env::var_os(VARIABLE)
+                .filter(|url| !url.is_empty())
+                .map(|url| url.into_string().map_err(|_| Failure::new(format!("{VARIABLE} is not UTF-8"))))
+                .transpose()?,
+        };
+        match named {
+            Some(url) => Ok(Self { url, folder: None }),
+            None => Self::default_of_user(),
+        }
+    }
+
+    fn default_of_user() -> Result<Self, Failure> {
+        let absolute =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+        let name_one = "name a store with --store sqlite:PATH, or in TENURE_STORE";
+        let folder = state.map(|state| state.join("tenure")).ok_or_else(|| {
+            Failure::new("there is no default store: neither XDG_STATE_HOME nor HOME is an absolute path")
+                .hint(name_one)
+        })?;
+        let path = folder.join("tenure.db");
+        // A URL is UTF-8, and a question mark begins its parameters.
+        let path = path.to_str().filter(|path| !path.contains('?')).ok_or_else(|| {
+            let what = format!("there is no default store: {} cannot stand in a URL", folder.display());
+            Failure::new(what).hint(name_one)
+        })?;
+        Ok(Self { url: format!("sqlite:{path}"), folder: Some(folder) })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether nobody named it.
+    pub(crate) fn is_default(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    /// Makes the folder of the default store, for this user only. One that was named has to be there.
+    pub(crate) fn make_folder(&self) -> Result<(), Failure> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
+            Failure::new(format!("cannot make the folder `{}`", folder.display()))
+                .because(&error)
+                .hint("name a store with --store sqlite:PATH, or in TENURE_STORE")
+        })
+    }
+
+    /// Why the store could not be opened, and what may help.
+    pub(crate) fn cannot_open(&self, error: tenure::Error) -> Failure {
+        let failure = Failure::from(error);
+        let is_path = !self.url.contains(':') || std::path::Path::new(&self.url).exists();
+        if is_path { failure.hint("a SQLite file is named sqlite:PATH") } else { failure }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&without_secrets(&self.url))
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place({self})")
+    }
+}
+
+/// The URL without its password, and of a server's URL without its parameters, which may hold one, too. Where it
+/// cannot be told what is the password, only the scheme is shown.
+fn without_secrets(url: &str) -> String {
+    let shown: String = url.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let Some((scheme, rest)) = shown.split_once("://") else { return shown };
+    // Up to the last: a password may hold one that nobody escaped.
+    let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
+    let (host, parameters) = rest.split_once('?').map_or((rest, ""), |(host, _)| (host, "?.."));
+    match user.map(|user| user.split_once(':').unwrap_or((user, ""))) {
+        None => format!("{scheme}://{host}{parameters}"),
+        Some((user, password)) if user.contains('?') || password.contains('?') => format!("{scheme}://***"),
+        Some((user, "")) => format!("{scheme}://{user}@{host}{parameters}"),
+        Some((user, _)) => format!("{scheme}://{user}:***@{host}{parameters}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for (url, shown) in [
+            ("sqlite:/var/x.db?proof=off", "sqlite:/var/x.db?proof=off"),
+            ("redis://cache:6379", "redis://cache:6379"),
+            ("redis://:secret@cache:6379/0", "redis://:***@cache:6379/0"),
+            ("postgres://me:se@cret@db/x", "postgres://me:***@db/x"),
+            ("postgres://me:a/b:c@db/x", "postgres://me:***@db/x"),
+            ("postgres://me@db/x?password=secret", "postgres://me@db/x?.."),
+            ("postgres://db/x?user=a@b&password=secret", "postgres://***"),
+            ("postgres://me:se?cret@db/x", "postgres://***"),
+        ] {
+            assert_eq!(without_secrets(url), shown);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What is meant: everything checked once, before anything is begun.
+
+use std::ffi::OsString;
+
+use tenure::store::{Namespace, Tickets};
+use tenure::{Label, ResourceName, Timing};
+
+use crate::args;
+use crate::exit::Failure;
+use crate::place::Place;
+
+/// A command to be run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) resource: ResourceName,
+    pub(crate) tickets: Tickets,
+    pub(crate) timing: Timing,
+    pub(crate) label: Option<Label>,
+    pub(crate) place: Place,
+    pub(crate) namespace: Namespace,
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
+}
+
+impl Run {
+    pub(crate) fn meant_by(typed: args::Run) -> Result<Self, Failure> {
+        let mut words = typed.command.into_iter();
+        let program = words.next().ok_or_else(|| Failure::new("there is no command to run"))?;
+        let timing = Timing::new(typed.ttl)?;
+        Ok(Self {
+            resource: ResourceName::new(&typed.resource)?,
+            tickets: Tickets::new(typed.tickets)?,
+            timing: typed.grace.map_or(timing, |grace| timing.with_grace(grace)),
+            label: typed.label.map(|label| Label::new(&label)).transpose()?,
+            namespace: Namespace::new(&typed.at.namespace)?,
+            place: Place::find(typed.at.store)?,
+            program,
+            arguments: words.collect(),
+        })
+    }
+}
+
+/// A look at the owners.
+#[derive(Debug)]
+pub(crate) struct Status {
+    pub(crate) resource: Option<ResourceName>,
+    pub(crate) form: Form,
+    pub(crate) place: Place,
+    pub(crate) namespace: Namespace,
+}
+
+/// For whom it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    People,
+    Programs,
+}
+
+impl Status {
+    pub(crate) fn meant_by(typed: args::Status) -> Result<Self, Failure> {
+        Ok(Self {
+            resource: typed.resource.map(|name| ResourceName::new(&name)).transpose()?,
+            form: if typed.json { Form::Programs } else { Form::People },
+            namespace: Namespace::new(&typed.at.namespace)?,
+            place: Place::find(typed.at.store)?,
+        })
+    }
+}
