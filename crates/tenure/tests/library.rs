@@ -346,6 +346,25 @@ async fn a_worker_that_nobody_holds_any_more_leaves_and_its_ticket_is_free() {
     until(|| Arc::strong_count(&stage.store) < users).await;
 }
 
+#[tokio::test]
+async fn who_runs_work_hears_from_the_beginning_what_it_waits_for() {
+    let stage = Stage::new();
+    let (one, two) = (stage.worker().await, stage.worker().await);
+    let own = soon(one.campaign("echo").acquire()).await.expect("it is free");
+    let mut campaign = two.campaign("echo");
+    let mut changes = campaign.changes();
+
+    let listen = async {
+        let first = changes.next().await;
+        own.release().await;
+        (first, changes.next().await)
+    };
+    let (heard, term) = soon(async { tokio::join!(listen, campaign.run(async |own| own.term())) }).await;
+
+    assert_eq!(term.expect("it ran"), 2);
+    assert!(matches!(heard, (Some(Change::Waiting(_)), Some(Change::Acquired(_)))), "{heard:?}");
+}
+
 // req: H18 H19
 #[tokio::test]
 async fn an_operator_sees_who_owns_hands_over_and_evicts() {

@@ -2,6 +2,7 @@
 
 use super::child::Process;
 use super::*;
+use tenure::Worker;
 use tenure_core::Happened;
 
 /// How soon after `kill -9` the next one must own.
@@ -159,4 +160,49 @@ async fn a_store_that_is_dropped_lets_no_lock_go() {
     late.close().await;
     assert!(store.lock(lease).is_none());
     waiter.granted("job").await;
+}
+
+// req: O12
+#[tokio::test]
+async fn an_ownership_hands_out_its_lock_where_deaths_are_proved() {
+    let folder = Folder::new();
+    let url = format!("sqlite:{}", folder.file().display());
+    let worker = Worker::connect(&url).await.expect("a worker");
+    let without = Worker::connect(&(url + "?proof=off")).await.expect("a worker");
+    let own = worker.campaign("job").acquire().await.expect("a ticket");
+    let unproved = without.campaign("other").acquire().await.expect("a ticket");
+    let unlimited = worker.campaign("all").tickets(tenure::Tickets::All).acquire().await.expect("a ticket");
+
+    let lock = own.lock().await.expect("it owns").expect("a lock");
+    assert!(unproved.lock().await.expect("it owns").is_none());
+    assert!(unlimited.lock().await.expect("it owns").is_none());
+
+    // Held through this descriptor alone, when the worker has let go of its own.
+    let held = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&lock)));
+    let path = std::fs::read_link(held).expect("a path");
+    own.release().await;
+    worker.shutdown().await;
+    let other = std::fs::File::options().write(true).open(&path).expect("it is still there");
+    assert!(!wins(&other));
+    drop(lock);
+    assert!(wins(&other));
+}
+
+#[tokio::test]
+async fn an_ownership_that_has_ended_hands_out_no_lock() {
+    let folder = Folder::new();
+    let url = format!("sqlite:{}", folder.file().display());
+    let worker = Worker::connect(&url).await.expect("a worker");
+    let own = worker.campaign("job").acquire().await.expect("a ticket");
+    let tools = tenure::Namespace::open(&url).await.expect("a store");
+
+    tools.evict("job", own.token()).await.expect("an answer");
+    own.lost().await;
+
+    assert_eq!(own.lock().await.expect_err("it has ended").kind(), tenure::Kind::Refused);
+}
+
+fn wins(file: &std::fs::File) -> bool {
+    let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::fcntl_lock(file, lock).is_ok()
 }

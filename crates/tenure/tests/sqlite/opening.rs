@@ -170,3 +170,20 @@ async fn leases_of_another_boot_are_dead_only_by_their_locks() {
     let waiting = last.waits("job").await;
     assert!(waiting.look_again > LONG / 2 && waiting.look_again <= LONG, "{waiting:?}");
 }
+
+#[tokio::test]
+async fn looking_for_a_store_that_is_not_there_makes_none() {
+    let folder = Folder::new();
+    for path in [folder.file(), folder.0.join("missing/tenure.db")] {
+        let url = format!("sqlite:{}", path.display());
+        assert!(tenure::Namespace::find(&url, "tenure").await.expect("an answer").is_none());
+    }
+    assert_eq!(std::fs::read_dir(&folder.0).expect("a folder").count(), 0);
+    assert!(tenure::Namespace::find("memory:nobody-uses-it", "tenure").await.expect("an answer").is_none());
+    assert!(tenure::Namespace::find("nix:", "tenure").await.is_err());
+
+    drop(open(&folder.file()));
+
+    let url = format!("sqlite:{}", folder.file().display());
+    assert!(tenure::Namespace::find(&url, "tenure").await.expect("an answer").is_some());
+}

@@ -1,7 +1,7 @@
 //! A file that was replaced is another store: what was opened in the old one is gone.
 
 use super::*;
-use tenure::Kind;
+use tenure::{Kind, Timing, Worker};
 
 fn remove(path: &Path) {
     for suffix in ["", "-wal", "-shm"] {
@@ -52,4 +52,25 @@ async fn a_copy_in_the_files_place_does_not_keep_the_lease_either() {
 
     assert_eq!(owner.said(Call::Renew).await, Said::Gone);
     assert_eq!(owner.said(Call::Renew).await, Said::Gone);
+}
+
+// req: O13
+#[tokio::test]
+async fn a_worker_whose_file_was_removed_owns_again_in_a_new_one() {
+    let folder = Folder::new();
+    let timing = Timing::new(SHORT).expect("sound");
+    let url = format!("sqlite:{}", folder.file().display());
+    let worker = Worker::builder(&url).timing(timing).connect().await.expect("a worker");
+    let mut tokens = Vec::new();
+
+    let run = worker.campaign("job").run(async |own| {
+        tokens.push(own.token());
+        if tokens.len() == 1 {
+            remove(&folder.file());
+            own.lost().await;
+        }
+    });
+    tokio::time::timeout(LIMIT, run).await.expect("it owns again").expect("it ran");
+
+    assert!(tokens.is_sorted() && tokens.len() == 2, "{tokens:?}");
 }
