@@ -20,17 +20,15 @@ use self::args::{Args, Wanted};
 use self::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
-    let done = match Args::try_parse() {
-        Ok(args) => carry_out(args),
-        Err(told) => return output::told_by_clap(&told).into(),
-    };
-    match done {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
+    let exit = match Args::try_parse() {
+        Ok(args) => carry_out(args).unwrap_or_else(|failure| {
             output::failed(&failure);
-            Exit::FAILED.into()
-        }
-    }
+            Exit::FAILED
+        }),
+        Err(told) => output::told_by_clap(&told),
+    };
+    output::finish();
+    exit.into()
 }
 
 fn carry_out(args: Args) -> Result<Exit, Failure> {

@@ -1,6 +1,8 @@
 //! The one file that prints. Data goes to stdout, everything else to stderr: what happened, to what, why.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use tenure::{Ending, Waiting, Why};
@@ -9,13 +11,64 @@ use crate::exit::{Exit, Failure};
 use crate::place::Place;
 use crate::process::Caught;
 
-/// One line for people. That stderr is closed is no reason to stop.
+/// How many lines wait for a reader who is slow; what comes after that is not said.
+const LINES: usize = 256;
+/// How long the end of `tenure` waits for such a reader.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Who writes to stderr: a thread of its own, so that a reader who does not read never keeps a command from being
+/// stopped in time.
+struct Speaker {
+    lines: SyncSender<String>,
+    is_done: Mutex<Receiver<()>>,
+}
+
+impl Speaker {
+    fn get() -> Option<&'static Self> {
+        static SPEAKER: OnceLock<Option<Speaker>> = OnceLock::new();
+        SPEAKER.get_or_init(Self::start).as_ref()
+    }
+
+    fn start() -> Option<Self> {
+        let (lines, to_write) = sync_channel::<String>(LINES);
+        let (done, is_done) = sync_channel(1);
+        let write = move || {
+            for line in to_write {
+                // An empty one asks whether all has been said. That stderr is closed is no reason to stop.
+                let _closed = match line.as_str() {
+                    "" => done.send(()).map_err(io::Error::other),
+                    line => io::stderr().lock().write_all(line.as_bytes()),
+                };
+            }
+        };
+        let thread = std::thread::Builder::new().name("tenure-stderr".into()).spawn(write);
+        thread.ok().map(|_| Self { lines, is_done: Mutex::new(is_done) })
+    }
+
+    fn write(line: String) {
+        if let Some(speaker) = Self::get() {
+            let _full = speaker.lines.try_send(line);
+        }
+    }
+}
+
+/// One line for people.
 fn say(line: &str) {
-    let _closed = writeln!(io::stderr().lock(), "tenure: {line}");
+    Speaker::write(format!("tenure: {line}\n"));
 }
 
 fn hint(line: &str) {
-    let _closed = writeln!(io::stderr().lock(), "\nhint: {line}");
+    Speaker::write(format!("\nhint: {line}\n"));
+}
+
+/// Waits until all has been said, or nobody listens.
+pub(crate) fn finish() {
+    if let Some(speaker) = Speaker::get()
+        && speaker.lines.try_send(String::new()).is_ok()
+        && let Ok(is_done) = speaker.is_done.lock()
+    {
+        let _slow = is_done.recv_timeout(PATIENCE);
+    }
 }
 
 /// Data, as it is. Who reads only the beginning of it is served well.
@@ -93,7 +146,7 @@ pub(crate) fn ending(
     let (trust, ttl) = (span(trust), span(ttl));
     let why = match ending {
         // Whoever asked for it knows.
-        Ending::Left => return,
+        Ending::Left | Ending::Finished => return,
         Ending::Asked => "an operator asks for a hand-over".to_owned(),
         Ending::Lowered => "it has fewer tickets now".to_owned(),
         Ending::Evicted => "an operator took it away".to_owned(),

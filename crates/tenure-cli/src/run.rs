@@ -6,7 +6,7 @@ use std::io;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use tenure::{Change, Ending, Ownership, Why, Worker};
+use tenure::{Change, Ending, Grant, Ownership, Why, Worker};
 
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -25,6 +25,7 @@ pub(crate) async fn run(settings: settings::Run, signals: Signals) -> Result<Exi
         worker: worker.label(),
         asked: Cell::new(None),
         waits: Cell::new(false),
+        present: Cell::new(None),
         ended: Cell::new(None),
     };
     let done = compete(&worker, &work).await;
@@ -60,6 +61,8 @@ async fn compete(worker: &Worker, work: &Work<'_>) -> Result<Outcome, tenure::Er
     loop {
         tokio::select! {
             biased;
+            // First, so that people read that it was lost before they read what followed.
+            Some(change) = changes.next() => work.tell(change),
             done = &mut run => return done,
             asked = work.signals.next(), if work.asked.get().is_none() => {
                 work.stop(asked);
@@ -67,7 +70,6 @@ async fn compete(worker: &Worker, work: &Work<'_>) -> Result<Outcome, tenure::Er
                 // The work is told by its ownership; `run` ends when all is done.
                 tokio::spawn(async move { worker.shutdown().await });
             }
-            Some(change) = changes.next() => work.tell(change),
         }
     }
 }
@@ -88,6 +90,8 @@ struct Work<'a> {
     asked: Cell<Option<Caught>>,
     /// Whether people were told that it waits.
     waits: Cell<bool>,
+    /// The ownership whose end people were not told yet.
+    present: Cell<Option<Grant>>,
     /// How the latest command ended; after a signal only what ended since then.
     ended: Cell<Option<ExitStatus>>,
 }
@@ -121,14 +125,7 @@ impl Work<'_> {
     /// The first stop. The harder one is the library's to time: it drops the work.
     fn stop_command(&self, running: &Running<'_>, own: &Ownership, ending: Ending) {
         let timing = &self.settings.timing;
-        output::ending(
-            self.settings.resource.as_str(),
-            own.term(),
-            ending,
-            &self.settings.place,
-            timing.trust(),
-            timing.ttl(),
-        );
+        self.tell_ending(ending);
         let limit = if ending.is_gentle() { timing.grace() } else { hard_in(own, timing.margin()) };
         let asked = self.asked.get().filter(|_| ending == Ending::Left);
         if asked.is_none_or(|asked| !asked.from_terminal) {
@@ -156,9 +153,20 @@ impl Work<'_> {
         self.ended.set(None);
     }
 
-    /// Says, once per wait, why nothing happens.
+    /// Says, once, that the ownership has ended and why.
+    fn tell_ending(&self, ending: Ending) {
+        let (timing, resource) = (&self.settings.timing, self.settings.resource.as_str());
+        if let Some(grant) = self.present.take() {
+            let (trust, ttl) = (timing.trust(), timing.ttl());
+            output::ending(resource, grant.term.0, ending, &self.settings.place, trust, ttl);
+        }
+    }
+
+    /// Says what happens; of a wait only once why.
     fn tell(&self, change: Change) {
         match change {
+            Change::Acquired(grant) => self.present.set(Some(grant)),
+            Change::Ended(_, ending) => self.tell_ending(ending),
             Change::Waiting(waiting) if waiting.why != Why::Turn && !self.waits.replace(true) => {
                 output::waiting(self.settings.resource.as_str(), self.settings.tickets.count(), waiting);
             }

@@ -1,0 +1,94 @@
+//! Who owns when somebody is killed: never two commands at once, and soon the next one.
+
+use super::command::ROLE;
+use super::scene::{Scene, Tenure, is_alive, kill, until, us};
+
+/// How soon after `kill -9` the next command has to be there. The lease is 15 s: it was not waited for. A few
+/// milliseconds when nothing else runs.
+const SOON_US: u64 = 500_000;
+
+// req: O1 C1
+#[test]
+fn of_three_only_one_runs_the_command() {
+    let scene = Scene::new();
+    let started: Vec<Tenure> = ["a", "b", "c"].iter().map(|label| scene.start(label, &[])).collect();
+
+    let life = scene.life(1);
+    scene.until_waiting(2);
+
+    let later = until("it goes on", || scene.lives().into_iter().find(|later| later.lines > life.lines + 50));
+    assert_eq!((later.pid, scene.lives().len()), (life.pid, 1));
+    assert_eq!(scene.standing().0, std::slice::from_ref(&life.worker));
+    for waiter in started.iter().filter(|tenure| tenure.label != life.worker) {
+        assert!(
+            waiter.said().contains("tenure: waiting for `job`: its ticket is owned"),
+            "{}",
+            waiter.said()
+        );
+    }
+}
+
+#[test]
+fn of_three_two_run_the_command_with_two_tickets() {
+    let scene = Scene::new();
+    let _started: Vec<Tenure> =
+        ["a", "b", "c"].iter().map(|label| scene.start(label, &["--tickets", "2"])).collect();
+
+    let (one, two) = (scene.life(1), scene.life(2));
+    scene.until_waiting(1);
+
+    assert_ne!(one.worker, two.worker);
+    assert_eq!(scene.lives().len(), 2);
+}
+
+// req: O12
+#[test]
+fn when_tenure_is_killed_its_command_dies_and_the_next_one_starts_at_once() {
+    let scene = Scene::new();
+    let start = |label: &&str| scene.start(label, &[]);
+    take_over_twice(&scene, ["a", "b", "c"].iter().map(start).collect());
+}
+
+#[test]
+fn when_tenure_is_killed_a_command_that_ignores_sigterm_dies_too() {
+    let scene = Scene::new();
+    let start = |label: &&str| scene.start_deaf(label, &[]);
+    take_over_twice(&scene, ["a", "b", "c"].iter().map(start).collect());
+}
+
+fn take_over_twice(scene: &Scene, mut started: Vec<Tenure>) {
+    for term in 1..=2 {
+        let life = scene.life(term);
+        scene.until_waiting(3 - term as usize);
+        let owner = started.iter().position(|tenure| tenure.label == life.worker).expect("one of ours");
+
+        let killed_us = started.remove(owner).kill();
+
+        let next = scene.life(term + 1);
+        let took_us = next.first_us - killed_us;
+        assert!(took_us < SOON_US, "it took {took_us} us");
+        assert!(!is_alive(life.pid), "the command outlived tenure");
+    }
+    scene.assert_no_two_lived_at_once();
+}
+
+#[test]
+fn as_long_as_anything_of_the_command_lives_nobody_takes_its_worker_for_dead() {
+    let scene = Scene::new();
+    let us = us();
+    // The shell dies with tenure; what it started in turn lives on.
+    let parent = ["sh", "-c", "\"$0\" \"$@\" & wait", us.as_str()];
+    let mut owner = scene.start_with("a", &["--ttl", "60s"], &[&parent, &ROLE[..]].concat());
+    let life = scene.life(1);
+    let _waiter = scene.start("b", &["--ttl", "60s"]);
+    scene.until_waiting(1);
+
+    owner.kill();
+    // The death is noticed within milliseconds, and the lock is tried, again and again: it is held.
+    until("the orphan lives on", || (scene.life(1).last_us > life.last_us + 300_000).then_some(()));
+    assert_eq!((scene.lives().len(), scene.standing()), (1, (vec!["a".to_owned()], vec!["b".to_owned()])));
+    kill(life.pid);
+
+    scene.life(2);
+    scene.assert_no_two_lived_at_once();
+}

@@ -1,0 +1,127 @@
+//! How the command ends, and `tenure` with it; what the command is given.
+
+use std::process::Stdio;
+
+use super::scene::Scene;
+
+// req: A1
+#[test]
+fn tenure_ends_with_the_code_that_says_what_happened() {
+    let scene = Scene::new();
+    std::fs::write(scene.file("plain"), "no program\n").expect("a file");
+    let nowhere = format!("sqlite:{}/missing/tenure.db", scene.folder.display());
+    let store = scene.url();
+
+    for (store, command, code) in [
+        (&store, &["true"][..], 0),
+        (&store, &["sh", "-c", "exit 7"], 7),
+        (&store, &["sh", "-c", "exit 255"], 255),
+        (&store, &["sh", "-c", "kill -TERM $$"], 143),
+        (&store, &["sh", "-c", "kill -KILL $$"], 137),
+        (&store, &["./plain"], 126),
+        (&store, &["/"], 126),
+        (&store, &["no-such-command-anywhere"], 127),
+        (&store, &["./missing"], 127),
+        (&nowhere, &["true"], 125),
+        (&"nix:x".to_owned(), &["true"], 125),
+        (&format!("{store}?proof=perhaps"), &["true"], 125),
+    ] {
+        let output = scene.done(&[&["run", "job", "--store", store, "--"], command].concat());
+
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{command:?} on {store}: {said}");
+        assert_eq!(said.starts_with("tenure: "), (125..128).contains(&code), "{command:?}: {said}");
+        assert!(output.stdout.is_empty(), "stdout is the command's");
+    }
+    // Whatever happened, the ticket is free.
+    assert_eq!(scene.standing(), (vec![], vec![]));
+}
+
+#[test]
+fn the_commands_own_end_frees_the_ticket_at_once() {
+    let scene = Scene::new();
+    let script = "echo start >> first; until [ -e go ]; do sleep 0.01; done";
+    let mut first = scene.start_script("a", &["--ttl", "60s"], script);
+    super::scene::until("the first command", || (!scene.lines("first").is_empty()).then_some(()));
+    let _second = scene.start("b", &["--ttl", "60s"]);
+    scene.until_waiting(1);
+
+    std::fs::write(scene.file("go"), "").expect("a file");
+
+    assert_eq!(first.ended().code(), Some(0));
+    assert_eq!(scene.life(2).worker, "b");
+}
+
+#[test]
+fn the_command_is_told_what_it_owns_and_no_secrets() {
+    let scene = Scene::new();
+    let script = "env | grep ^TENURE_ | sort; ls -l /proc/self/fd | grep -c '/[0-9a-f]*\\.lock$'";
+    let mut tenure = scene.tenure();
+    tenure.args(["run", "nightly report", "--label", "me", "--", "sh", "-c", script]);
+
+    let output = tenure.output().expect("it runs");
+
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("TENURE_RESOURCE=nightly report"));
+    assert_eq!(lines.next(), Some("TENURE_TERM=1"));
+    assert_eq!(lines.next(), Some("TENURE_TICKET=0"));
+    let token = lines.next().and_then(|line| line.strip_prefix("TENURE_TOKEN=")).expect("a token");
+    assert!(token.parse::<u64>().expect("a number") > 1_000_000_000_000_000);
+    assert_eq!(lines.next(), Some("TENURE_WORKER=me"));
+    // TENURE_STORE, which may hold a password, is not among them; the lock of the lease is inherited.
+    assert_eq!((lines.next(), lines.next()), (Some("1"), None));
+}
+
+#[test]
+fn the_token_grows_and_the_term_counts() {
+    let scene = Scene::new();
+    for _ in 0..3 {
+        let script = "echo $TENURE_TERM $TENURE_TOKEN >> numbers";
+        assert!(scene.done(&["run", "job", "--", "sh", "-c", script]).status.success());
+    }
+
+    let lines = scene.lines("numbers");
+    let numbers: Vec<(u64, u64)> = lines
+        .iter()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(term, token)| (term.parse().expect("a term"), token.parse().expect("a token")))
+        .collect();
+    assert!(numbers.is_sorted_by(|one, next| one.0 + 1 == next.0 && one.1 < next.1), "{numbers:?}");
+    assert_eq!(numbers.len(), 3);
+}
+
+#[test]
+fn stdin_stdout_and_stderr_are_the_commands() {
+    let scene = Scene::new();
+    std::fs::write(scene.file("in"), "typed\n").expect("a file");
+    let mut tenure = scene.tenure();
+    tenure.args(["run", "job", "--", "sh", "-c", "cat; echo aside >&2"]);
+    tenure.stdin(std::fs::File::open(scene.file("in")).expect("a file"));
+
+    let output = tenure.stdout(Stdio::piped()).output().expect("it runs");
+
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "typed\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "aside\n");
+}
+
+#[test]
+fn the_command_starts_with_the_signals_that_tenure_was_started_with() {
+    let scene = Scene::new();
+    // Without the two signals that belong to the C library.
+    let masks = "sed -nE 's/^Sig(Blk|Ign):.*([0-7].{7})$/\\1 \\2/p' /proc/self/status";
+    let tenure = env!("CARGO_BIN_EXE_tenure");
+    let plainly = format!("exec {masks}");
+    let through = format!("exec {tenure} run job -- {masks}");
+
+    for trap in ["", "trap '' HUP INT; "] {
+        let shown = |script: &str| {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", &format!("{trap}{script}")]).env("TENURE_STORE", scene.url());
+            String::from_utf8(shell.output().expect("it runs").stdout).expect("UTF-8")
+        };
+        let expected = shown(&plainly);
+        assert!(expected.contains("Blk 0"), "{expected}");
+        assert_eq!(shown(&through), expected, "after {trap:?}");
+    }
+}

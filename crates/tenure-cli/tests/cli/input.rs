@@ -1,0 +1,99 @@
+//! Hostile and mistaken input: an error that names the limit, 125, and nothing begun.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use super::scene::Scene;
+
+// req: T5
+#[test]
+fn what_breaks_a_limit_is_refused_with_the_limit_and_nothing_is_begun() {
+    let scene = Scene::new();
+    let long = "x".repeat(201);
+    let resource = "is not 1 to 200 bytes without control characters";
+    let label = "is not 1 to 100 bytes without control characters";
+
+    for (arguments, limit) in [
+        (&["run", ""][..], resource),
+        (&["run", "a\nb"], resource),
+        (&["run", "\u{1b}[31m"], resource),
+        (&["run", &long], resource),
+        (&["run", "job", "--label", ""], label),
+        (&["run", "job", "--label", &long], label),
+        (&["run", "job", "--tickets", "0"], "is not 1 to 10000"),
+        (&["run", "job", "--tickets", "10001"], "is not 1 to 10000"),
+        (&["run", "job", "--tickets", "-1"], "unexpected argument '-1'"),
+        (&["run", "job", "--tickets", "many"], "invalid value 'many' for '--tickets <K>'"),
+        (&["run", "job", "--ttl", "1ms"], "a ttl of 1ms is outside 100ms to 3600s"),
+        (&["run", "job", "--ttl", "2h"], "is outside 100ms to 3600s"),
+        (&["run", "job", "--ttl", "15"], "it has no unit; write 15s or 15ms"),
+        (&["run", "job", "--ttl", "soon"], "write a number and ms, s, m or h"),
+        (&["run", "job", "--namespace", "A"], "is not 1 to 40 of a-z 0-9 _ -"),
+        (&["run", "job", "--store", "tenure.db"], "hint: a SQLite file is named sqlite:PATH"),
+        (&["run", "job", "--tickts", "2"], "hint: a similar argument exists: '--tickets'"),
+        (&["stats"], "hint: a similar subcommand exists: 'status'"),
+        (&[], "requires a subcommand"),
+    ] {
+        let mut typed = arguments.to_vec();
+        if typed.first() == Some(&"run") {
+            typed.extend(["--", "touch", "begun"]);
+        }
+
+        let output = scene.done(&typed);
+
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(125), "{arguments:?}: {said}");
+        assert!(said.starts_with("tenure: ") && said.contains(limit), "{arguments:?}: {said}");
+        assert!(said.len() < 700 && !said.contains('\u{1b}'), "{arguments:?}: {said:?}");
+    }
+    assert_eq!(std::fs::read_dir(&scene.folder).expect("a folder").count(), 0);
+}
+
+#[test]
+fn a_command_is_required() {
+    let scene = Scene::new();
+
+    let output = scene.done(&["run", "job"]);
+
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("<COMMAND>"));
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused_in_names_and_passed_on_to_the_command() {
+    let scene = Scene::new();
+    let strange = OsString::from(OsStr::from_bytes(b"a\xffb"));
+
+    let refused = scene.tenure().arg("run").arg(&strange).args(["--", "true"]).output().expect("it runs");
+    let passed =
+        scene.tenure().args(["run", "job", "--", "printf", "%s"]).arg(&strange).output().expect("it runs");
+
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&refused.stderr).starts_with("tenure: invalid UTF-8"));
+    assert_eq!(passed.stdout, b"a\xffb");
+}
+
+#[test]
+fn what_follows_the_dashes_is_the_commands() {
+    let scene = Scene::new();
+
+    let output = scene.done(&["run", "job", "--", "echo", "--ttl", "--help", "--"]);
+
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "--ttl --help --\n");
+}
+
+#[test]
+fn help_and_version_are_data() {
+    let scene = Scene::new();
+    for (arguments, part) in [
+        (&["--help"][..], "Exit codes:"),
+        (&["run", "--help"], "tenure run nightly-report -- ./report.sh"),
+        (&["status", "--help"], "tenure status --json"),
+        (&["--version"], env!("CARGO_PKG_VERSION")),
+    ] {
+        let output = scene.done(arguments);
+
+        assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(part), "{arguments:?}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The command line as people use it: real processes, killed, stopped and asked as people do.
+//!
+//! `scene` starts and ends them, `command` is a command that writes down when it lives.
+#![cfg(target_os = "linux")]
+
+mod command;
+mod deaths;
+mod ends;
+mod input;
+mod scene;
+mod status;
+mod stops;

@@ -1,0 +1,211 @@
+//! A store in a folder of its own, `tenure` processes on it, and waiting for conditions with a limit.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::command::{self, LIVES, Life, ROLE};
+
+/// Nothing here should ever take so long.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// Waits until `look` finds something.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < LIMIT, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A folder that goes with the test, and what runs in it.
+pub(crate) struct Scene {
+    pub(crate) folder: PathBuf,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tenure-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).expect("a folder");
+        Self { folder }
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.file("tenure.db").display())
+    }
+
+    /// `tenure`, on the store of this scene, in its folder.
+    pub(crate) fn tenure(&self) -> Command {
+        let mut tenure = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        tenure.env("TENURE_STORE", self.url()).env("XDG_STATE_HOME", self.file("state"));
+        tenure.current_dir(&self.folder).stdin(Stdio::null());
+        tenure
+    }
+
+    /// Its result, when it has ended by itself.
+    pub(crate) fn done(&self, arguments: &[&str]) -> Output {
+        self.tenure().args(arguments).output().expect("it runs")
+    }
+
+    /// Starts `tenure run job` with these options, called `label`, and the command that writes down its life.
+    pub(crate) fn start(&self, label: &str, options: &[&str]) -> Tenure {
+        self.start_with(label, options, &[&[us().as_str()], &ROLE[..]].concat())
+    }
+
+    /// The same for a command that ignores SIGTERM, as its parent did.
+    pub(crate) fn start_deaf(&self, label: &str, options: &[&str]) -> Tenure {
+        self.start_deaf_to(label, options, self.stderr(label))
+    }
+
+    pub(crate) fn start_deaf_to(&self, label: &str, options: &[&str], stderr: Stdio) -> Tenure {
+        let us = us();
+        let deaf = ["sh", "-c", "trap '' TERM; exec \"$0\" \"$@\"", us.as_str()];
+        self.start_to(label, options, &[&deaf, &ROLE[..]].concat(), stderr)
+    }
+
+    /// The same for a shell script.
+    pub(crate) fn start_script(&self, label: &str, options: &[&str], script: &str) -> Tenure {
+        self.start_with(label, options, &["sh", "-c", script])
+    }
+
+    pub(crate) fn start_with(&self, label: &str, options: &[&str], command: &[&str]) -> Tenure {
+        self.start_to(label, options, command, self.stderr(label))
+    }
+
+    fn start_to(&self, label: &str, options: &[&str], command: &[&str], stderr: Stdio) -> Tenure {
+        let mut tenure = self.tenure();
+        tenure.args(["run", "job", "--label", label]).args(options).arg("--").args(command);
+        tenure.env(LIVES, self.file("lives")).stdout(Stdio::null()).stderr(stderr);
+        Tenure { child: tenure.spawn().expect("it runs"), said: self.said(label), label: label.to_owned() }
+    }
+
+    fn stderr(&self, label: &str) -> Stdio {
+        std::fs::File::create(self.said(label)).expect("a file").into()
+    }
+
+    fn said(&self, label: &str) -> PathBuf {
+        self.file(&format!("{label}.stderr"))
+    }
+
+    // ---- what the commands wrote ---------------------------------------------------------------------------
+
+    pub(crate) fn lives(&self) -> Vec<Life> {
+        command::read(&self.file("lives"))
+    }
+
+    /// Waits for the command of this term.
+    pub(crate) fn life(&self, term: u64) -> Life {
+        let live = || self.lives().into_iter().find(|life| life.term == term);
+        until(&format!("a command of term {term}"), live)
+    }
+
+    /// No command began before the one before it had surely ended.
+    pub(crate) fn assert_no_two_lived_at_once(&self) {
+        let lives = self.lives();
+        for pair in lives.windows(2) {
+            assert!(pair[0].last_us < pair[1].first_us, "two lived at once: {pair:?}");
+        }
+    }
+
+    /// The lines of a file that a script writes.
+    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.file(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    // ---- what the store says -------------------------------------------------------------------------------
+
+    /// Owners and waiters, by label.
+    pub(crate) fn standing(&self) -> (Vec<String>, Vec<String>) {
+        let output = self.done(&["status", "job", "--json"]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let labels = |which: &str| {
+            let listed = report["resources"][0][which].as_array().cloned().unwrap_or_default();
+            listed.iter().map(|one| one["worker"].as_str().expect("a label").to_owned()).collect()
+        };
+        (labels("owners"), labels("waiters"))
+    }
+
+    /// Waits until so many wait.
+    pub(crate) fn until_waiting(&self, count: usize) {
+        until("workers that wait", || (self.standing().1.len() == count).then_some(()));
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // What stays behind harms nobody.
+        let _left = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A `tenure` process. Dropping it kills it, and its command with it.
+pub(crate) struct Tenure {
+    child: Child,
+    said: PathBuf,
+    pub(crate) label: String,
+}
+
+impl Tenure {
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+    }
+
+    /// `kill -9`. Returns when it has been dead for a moment, and when it was killed.
+    pub(crate) fn kill(&mut self) -> u64 {
+        let killed_us = command::now_us();
+        self.child.kill().expect("it is there");
+        self.child.wait().expect("it is dead");
+        killed_us
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let what = format!("the end of {}, which said {:?}", self.label, self.said());
+        until(&what, || self.child.try_wait().expect("an answer"))
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("an answer").is_some()
+    }
+
+    /// What it told people so far.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(&self.said).unwrap_or_default()
+    }
+}
+
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+/// The path of this very program.
+pub(crate) fn us() -> String {
+    std::env::current_exe().expect("this test has a path").into_os_string().into_string().expect("UTF-8")
+}
+
+/// Whether a process that is not ours to reap still runs. Whoever has to reap it may take its time.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it, in brackets, may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+}
+
+pub(crate) fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL).expect("it is there");
+}

@@ -1,0 +1,178 @@
+//! What `tenure status` shows, and that looking makes nothing.
+
+use super::scene::Scene;
+
+/// Digits become `9`, so that shapes can be compared; runs of blanks one.
+fn shape(text: &str) -> String {
+    let mut shape = String::new();
+    for c in text.chars() {
+        let c = if c.is_ascii_digit() { '9' } else { c };
+        if !(matches!(c, '9' | ' ') && shape.ends_with(c)) {
+            shape.push(c);
+        }
+    }
+    shape
+}
+
+// req: O16
+#[test]
+fn people_see_owners_what_is_free_and_waiters_in_order() {
+    let scene = Scene::new();
+    let _owner = scene.start("first", &[]);
+    scene.life(1);
+    let _next = scene.start("second", &[]);
+    scene.until_waiting(1);
+    let _last = scene.start("third", &[]);
+    scene.until_waiting(2);
+    assert!(scene.done(&["run", "other", "--tickets", "3", "--", "true"]).status.success());
+
+    let output = scene.done(&["status"]);
+
+    let table = shape(&String::from_utf8(output.stdout).expect("UTF-8"));
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "RESOURCE TICKET WORKER TERM TOKEN HELD FOR LEASE LEFT");
+    let owner = lines[1].replace("9ms", "9s").replace("9.9s", "9s");
+    assert_eq!(owner, "job 9 first 9 9 9s 9s");
+    assert!(lines[2].starts_with(" waits second ") && lines[3].starts_with(" waits third "), "{table}");
+    assert_eq!(lines[4..], ["other 9 free"]);
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(said, format!("tenure: store `{}`, namespace `tenure`\n", scene.url()));
+}
+
+#[test]
+fn programs_see_the_same_as_json_with_spans() {
+    let scene = Scene::new();
+    let _owner = scene.start("first", &[]);
+    scene.life(1);
+    let _next = scene.start("second", &[]);
+    scene.until_waiting(1);
+
+    let output = scene.done(&["status", "job", "--json"]);
+
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let expected = r#"{
+ "version": 9,
+ "store": "URL",
+ "namespace": "tenure",
+ "resources": [
+ {
+ "resource": "job",
+ "tickets": 9,
+ "owners": [
+ {
+ "worker": "first",
+ "ticket": 9,
+ "term": 9,
+ "token": 9,
+ "owned_for_ms": 9,
+ "lease_left_ms": 9,
+ "metadata": {}
+ }
+ ],
+ "waiters": [
+ {
+ "worker": "second",
+ "lease_left_ms": 9,
+ "metadata": {}
+ }
+ ]
+ }
+ ]
+}
+"#;
+    assert_eq!(shape(&text.replace(&scene.url(), "URL")), expected);
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(report["version"], 1);
+    let left = report["resources"][0]["owners"][0]["lease_left_ms"].as_u64().expect("a span");
+    assert!((5_000..=15_000).contains(&left), "{left}");
+}
+
+#[test]
+fn a_default_store_that_is_not_there_yet_is_empty_and_is_not_made() {
+    let scene = Scene::new();
+    let look = |arguments: &[&str]| {
+        let output = scene.tenure().env_remove("TENURE_STORE").args(arguments).output().expect("it runs");
+        assert!(output.status.success());
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(
+            said.starts_with("tenure: nothing has been run yet: there is no store at `sqlite:"),
+            "{said}"
+        );
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+
+    assert_eq!(look(&["status"]), "");
+    assert!(look(&["status", "--json"]).contains("\"resources\": []"));
+    assert!(!scene.file("state").exists());
+}
+
+#[test]
+fn the_first_command_on_a_fresh_machine_works() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    let plainly = |arguments: &[&str]| {
+        scene.tenure().env_remove("TENURE_STORE").args(arguments).output().expect("it runs")
+    };
+
+    assert!(plainly(&["run", "job", "--", "true"]).status.success());
+
+    let folder = std::fs::metadata(scene.file("state/tenure")).expect("it was made");
+    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+    assert!(String::from_utf8_lossy(&plainly(&["status"]).stdout).contains("job"));
+    // Without XDG_STATE_HOME it lies below HOME; without either there is none.
+    let mut at_home = scene.tenure();
+    at_home.env_remove("TENURE_STORE").env_remove("XDG_STATE_HOME").env("HOME", scene.file("home"));
+    assert!(at_home.args(["run", "job", "--", "true"]).status().expect("it runs").success());
+    assert!(scene.file("home/.local/state/tenure/tenure.db").exists());
+    let mut nowhere = scene.tenure();
+    nowhere.env_remove("TENURE_STORE").env_remove("XDG_STATE_HOME").env_remove("HOME");
+    let output = nowhere.args(["run", "job", "--", "true"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("hint: name a store with --store"));
+}
+
+#[test]
+fn a_named_store_that_is_not_there_is_an_error_and_is_not_made() {
+    let scene = Scene::new();
+
+    let output = scene.done(&["status"]);
+
+    assert_eq!(output.status.code(), Some(125));
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(said.starts_with(&format!("tenure: there is no store at `{}`\n\nhint: ", scene.url())), "{said}");
+    assert_eq!(std::fs::read_dir(&scene.folder).expect("a folder").count(), 0);
+}
+
+#[test]
+fn a_resource_that_was_never_claimed_is_told_apart() {
+    let scene = Scene::new();
+    assert!(scene.done(&["run", "job", "--", "true"]).status.success());
+
+    let output = scene.done(&["status", "jbo"]);
+
+    assert!(output.status.success() && output.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&output.stderr).ends_with("tenure: `jbo` was never claimed\n"));
+}
+
+#[test]
+fn a_namespace_is_a_world_of_its_own() {
+    let scene = Scene::new();
+    let _owner = scene.start("a", &["--namespace", "one"]);
+    scene.life(1);
+
+    // Elsewhere the same resource is free.
+    assert!(scene.done(&["run", "job", "--namespace", "two", "--", "true"]).status.success());
+
+    let output = scene.done(&["status", "--namespace", "one", "--json"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("\"worker\": \"a\""));
+}
+
+#[test]
+fn a_password_in_the_store_is_not_shown() {
+    let scene = Scene::new();
+
+    let output = scene.done(&["status", "--store", "postgres://me:secret@db/x?password=secret"]);
+
+    assert_eq!(output.status.code(), Some(125));
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("secret"));
+}

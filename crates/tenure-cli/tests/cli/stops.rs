@@ -1,0 +1,183 @@
+//! How a command is stopped: gently, with a grace, or because the ownership was lost; and when the ticket is free.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use super::command::now_us;
+use super::scene::{Scene, is_alive, until};
+
+/// Notes each SIGTERM with the time, and ends with 5 once it may.
+const NOTES_AND_WAITS: &str = "trap 'echo term >> terms' TERM; echo start >> starts; \
+    until [ -e go ]; do sleep 0.01; done; exit 5";
+
+fn until_line(scene: &Scene, file: &str) {
+    until(file, || (!scene.lines(file).is_empty()).then_some(()));
+}
+
+#[test]
+fn sigterm_is_passed_on_once_and_the_ticket_is_free_only_when_the_command_has_ended() {
+    let scene = Scene::new();
+    let mut first = scene.start_script("a", &["--ttl", "60s"], NOTES_AND_WAITS);
+    until_line(&scene, "starts");
+    let _second = scene.start("b", &["--ttl", "60s"]);
+    scene.until_waiting(1);
+
+    first.signal(Signal::TERM);
+    until_line(&scene, "terms");
+    first.signal(Signal::TERM);
+    first.signal(Signal::INT);
+    assert_eq!(scene.standing(), (vec!["a".to_owned()], vec!["b".to_owned()]));
+    assert!(!first.has_ended() && scene.lives().is_empty());
+    std::fs::write(scene.file("go"), "").expect("a file");
+
+    assert_eq!(first.ended().code(), Some(5));
+    assert_eq!(scene.lines("terms").len(), 1);
+    assert_eq!(scene.life(2).worker, "b");
+    let said = first.said();
+    assert!(said.contains("on SIGTERM; it has 1m 0s"), "{said}");
+}
+
+#[test]
+fn the_signal_that_tenure_gets_is_the_one_that_the_command_gets() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::HUP, 129), (Signal::TERM, 143)] {
+        let scene = Scene::new();
+        let mut tenure = scene.start("a", &[]);
+        scene.life(1);
+
+        tenure.signal(signal);
+
+        assert_eq!(tenure.ended().code(), Some(code));
+    }
+}
+
+#[test]
+fn a_command_that_ignores_sigterm_is_killed_after_the_grace_and_only_then_is_the_ticket_free() {
+    let scene = Scene::new();
+    let mut first = scene.start_deaf("a", &["--ttl", "60s", "--grace", "400ms"]);
+    let life = scene.life(1);
+    let _second = scene.start("b", &["--ttl", "60s"]);
+    scene.until_waiting(1);
+
+    let asked_us = now_us();
+    first.signal(Signal::TERM);
+
+    assert_eq!(first.ended().code(), Some(137));
+    let next = scene.life(2);
+    let lived_us = scene.life(1).last_us - asked_us;
+    assert!((350_000..2_000_000).contains(&lived_us), "it lived for {lived_us} us");
+    assert!(!is_alive(life.pid) && next.worker == "b");
+    scene.assert_no_two_lived_at_once();
+    assert!(first.said().contains("it did not end in time"), "{}", first.said());
+}
+
+#[test]
+fn a_reader_of_stderr_who_does_not_read_keeps_no_command_alive() {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let scene = Scene::new();
+    let (_reader, mut full) = std::io::pipe().expect("a pipe");
+    let flags = fcntl_getfl(&full).expect("flags");
+    fcntl_setfl(&full, flags | OFlags::NONBLOCK).expect("it can be set");
+    while full.write(&[b'x'; 4096]).is_ok() {}
+    while full.write(b"x").is_ok() {}
+    fcntl_setfl(&full, flags).expect("it can be set");
+    let mut tenure = scene.start_deaf_to("a", &["--grace", "100ms"], Stdio::from(full));
+    let life = scene.life(1);
+
+    tenure.signal(Signal::TERM);
+
+    assert_eq!(tenure.ended().code(), Some(137));
+    assert!(!is_alive(life.pid));
+}
+
+#[test]
+fn tenure_that_is_stopped_while_it_waits_ends_at_once_and_leaves_the_queue() {
+    let scene = Scene::new();
+    let _first = scene.start("a", &["--ttl", "60s"]);
+    scene.life(1);
+    let mut second = scene.start("b", &["--ttl", "60s"]);
+    scene.until_waiting(1);
+
+    second.signal(Signal::TERM);
+
+    assert_eq!(second.ended().code(), Some(143));
+    assert_eq!(scene.standing(), (vec!["a".to_owned()], vec![]));
+}
+
+// req: H18
+#[test]
+fn when_an_operator_asks_the_command_is_stopped_the_next_runs_and_the_first_waits_again() {
+    let scene = Scene::new();
+    let first = scene.start("a", &["--ttl", "2s"]);
+    let life = scene.life(1);
+    let _second = scene.start("b", &["--ttl", "2s"]);
+    scene.until_waiting(1);
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let tools = tenure::Namespace::open(&scene.url()).await.expect("a store");
+        let view = tools.read("job").await.expect("an answer").expect("it was claimed");
+        tools.ask("job", view.owners[0].grant.token.0, None).await.expect("an answer");
+    });
+
+    assert_eq!(scene.life(2).worker, "b");
+    assert!(!is_alive(life.pid));
+    scene.assert_no_two_lived_at_once();
+    let both = (vec!["b".to_owned()], vec!["a".to_owned()]);
+    until("the first waits again", || (scene.standing() == both).then_some(()));
+    assert!(first.said().contains("giving up `job` (term 1): an operator asks"), "{}", first.said());
+}
+
+/// Writes the time of a SIGTERM, and that it lives; never ends.
+const OBSTINATE: &str = "trap 'cut -d\" \" -f1 /proc/uptime >> terms' TERM; echo $$ >> starts; \
+    while :; do cut -d' ' -f1 /proc/uptime >> beats; sleep 0.005; done";
+
+// req: O13
+#[test]
+fn when_the_store_is_gone_the_command_gets_sigterm_then_sigkill_and_it_competes_again() {
+    let scene = Scene::new();
+    // A margin of 600 ms, of which half is the command's.
+    let tenure = scene.start_script("a", &["--ttl", "6s"], OBSTINATE);
+    until_line(&scene, "beats");
+    let pid: i32 = scene.lines("starts")[0].parse().expect("a pid");
+
+    for suffix in ["", "-wal", "-shm"] {
+        std::fs::remove_file(scene.file(&format!("tenure.db{suffix}"))).expect("it was there");
+    }
+
+    until("the end of the command", || (!is_alive(pid)).then_some(()));
+    let millis = |line: &String| (line.parse::<f64>().expect("seconds") * 1_000.0) as i64;
+    let (terms, last) = (scene.lines("terms"), scene.lines("beats").iter().map(millis).max());
+    let lived = last.expect("it lived") - millis(&terms[0]);
+    assert_eq!(terms.len(), 1);
+    assert!((200..500).contains(&lived), "it lived for {lived} ms after SIGTERM");
+    let said = tenure.said();
+    assert!(said.contains("tenure: lost `job` (term 1): `sqlite:"), "{said}");
+    assert!(said.contains("it has 300ms") || said.contains("it has 29"), "{said}");
+    until("it competes again, in a new file", || (scene.lines("starts").len() == 2).then_some(()));
+}
+
+// req: E8
+#[test]
+fn when_tenure_was_stopped_beyond_its_lease_it_ends_the_command_at_once_and_waits_again() {
+    let scene = Scene::new();
+    let first = scene.start("a", &["--ttl", "1s"]);
+    let life = scene.life(1);
+    let _second = scene.start("b", &["--ttl", "1s"]);
+    scene.until_waiting(1);
+
+    first.signal(Signal::STOP);
+    // Not promised: while tenure is stopped nobody ends its command, although the lease runs out.
+    scene.life(2);
+    let continued_us = now_us();
+    first.signal(Signal::CONT);
+
+    until("the end of the command", || (!is_alive(life.pid)).then_some(()));
+    let took_us = scene.life(1).last_us.saturating_sub(continued_us);
+    assert!(took_us < 200_000, "it lived for {took_us} us more");
+    let both = (vec!["b".to_owned()], vec!["a".to_owned()]);
+    until("the first waits again", || (scene.standing() == both).then_some(()));
+    assert_eq!(scene.lives().len(), 2);
+    assert!(first.said().contains("tenure: lost `job` (term 1): "), "{}", first.said());
+}
