@@ -1,0 +1,127 @@
+//! The workers of `examples/hello.rs`, killed as people kill them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::child::Process;
+use super::{Folder, await_some};
+
+/// The default lease is 15 s: what comes sooner was not waited for.
+const LEASE: Duration = Duration::from_secs(15);
+
+// req: O12 A5
+#[test]
+fn when_the_owner_is_killed_another_goes_on_long_before_the_lease_runs_out() {
+    let mut scene = Scene::new("killed", 3);
+    let mut last = scene.hears("a first owner");
+    assert_eq!(last.term, 1);
+
+    for term in 2..=3 {
+        let killed = Instant::now();
+        scene.worker(last.pid).kill();
+
+        let next = scene.hears_term(term);
+        assert_ne!(next.pid, last.pid);
+        assert!(killed.elapsed() < LEASE / 3, "it took {:?}", killed.elapsed());
+        last = next;
+    }
+}
+
+// req: E8 O13
+#[test]
+fn an_owner_that_is_stopped_keeps_others_out_only_while_its_lease_lasts_and_then_yields() {
+    let mut scene = Scene::new("stopped", 2);
+    let first = scene.hears("a first owner");
+
+    scene.worker(first.pid).signal(Signal::STOP);
+    let began = Instant::now();
+    let second = scene.hears_term(2);
+    let waited = began.elapsed();
+    scene.worker(first.pid).signal(Signal::CONT);
+
+    assert_ne!(second.pid, first.pid);
+    // Alive, though stopped: nothing but the lease proves anything.
+    assert!(waited > LEASE / 2 && waited < LEASE * 2, "{waited:?}");
+    // From here on only the second speaks: the first look of the other, after its pause, said no.
+    for _ in 0..2 {
+        assert_eq!(scene.hears("the second owner").pid, second.pid);
+    }
+    assert!(scene.worker(first.pid).is_alive(), "after a loss it competes again");
+}
+
+#[test]
+fn the_log_that_workers_leave_who_die_young_stays_small() {
+    let mut scene = Scene::new("young", 0);
+
+    for term in 1..=12 {
+        scene.start_worker();
+        let pid = scene.hears_term(term).pid;
+        scene.worker(pid).kill();
+    }
+
+    // Each leaves about 85 KB; whoever comes next moves it into the database.
+    let log = std::fs::metadata(scene.folder.path().join("tenure.db-wal")).expect("a log").len();
+    assert!(log < 400_000, "{log} bytes");
+}
+
+/// One line of the example.
+#[derive(Clone, Copy, Debug)]
+struct Greeting {
+    pid: u32,
+    term: u64,
+}
+
+struct Scene {
+    folder: Folder,
+    workers: Vec<Process>,
+}
+
+impl Scene {
+    fn new(name: &str, workers: usize) -> Self {
+        let mut scene = Self { folder: Folder::new(name), workers: Vec::new() };
+        (0..workers).for_each(|_| scene.start_worker());
+        scene
+    }
+
+    fn start_worker(&mut self) {
+        let mut command = Command::new(example("hello"));
+        command.arg("worker").arg(self.folder.path().join("tenure.db"));
+        self.workers.push(Process::start(command));
+    }
+
+    fn worker(&mut self, pid: u32) -> &mut Process {
+        self.workers.iter_mut().find(|worker| worker.pid() == pid).expect("one of ours")
+    }
+
+    /// What one of them says next.
+    fn hears(&self, what: &str) -> Greeting {
+        await_some(what, || self.workers.iter().find_map(|worker| greeting(&worker.line(Duration::ZERO)?)))
+    }
+
+    fn hears_term(&self, term: u64) -> Greeting {
+        loop {
+            let greeting = self.hears("a later owner");
+            if greeting.term >= term {
+                assert_eq!(greeting.term, term);
+                return greeting;
+            }
+        }
+    }
+}
+
+fn greeting(line: &str) -> Option<Greeting> {
+    let numbers: Vec<u64> =
+        line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
+    let [pid, term] = numbers[..] else { return None };
+    Some(Greeting { pid: u32::try_from(pid).ok()?, term })
+}
+
+/// Where cargo puts an example: beside the folder of this test's binary.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("this test has a path");
+    let target = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/NAME");
+    target.join("examples").join(name)
+}

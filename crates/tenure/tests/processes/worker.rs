@@ -1,0 +1,80 @@
+//! The worker process: competes, and while it owns writes so into its book.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::{Ownership, Timing, Worker};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::book::{Book, Line, now};
+use super::child::{Part, say};
+
+/// How often an owner looks and writes.
+const BEAT: Duration = Duration::from_millis(1);
+
+/// As an application does it: competes from its start on, and on SIGTERM or SIGINT leaves and ends.
+pub(crate) async fn works(part: &Part) {
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate()).expect("a signal"),
+        signal(SignalKind::interrupt()).expect("a signal"),
+    );
+    let (worker, book) = (connect(part).await, Arc::new(Book::begin(&part.folder, &part.name)));
+    let campaign = worker.campaign("job").tickets(part.tickets).with(book);
+    let _campaign = campaign.obtain(write_down, clean_up).expect("it competes");
+    say("competes");
+
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    worker.shutdown().await;
+}
+
+/// What must never be: one that does not ask whether it holds, and goes on after it has lost.
+pub(crate) async fn works_for_ever(part: &Part) {
+    let (worker, book) = (connect(part).await, Arc::new(Book::begin(&part.folder, &part.name)));
+    let campaign = worker.campaign("job").tickets(part.tickets).with(book);
+    let _campaign = campaign.obtain(claim_for_ever, clean_up).expect("it competes");
+    say("competes");
+    std::future::pending::<()>().await;
+}
+
+async fn connect(part: &Part) -> Worker {
+    let timing = Timing::new(part.ttl).expect("sound");
+    let builder = Worker::builder(&part.url()).label(&part.name).timing(timing);
+    builder.connect().await.expect("a worker")
+}
+
+async fn write_down(own: Ownership, book: Arc<Book>) {
+    let (at, token) = (now(), own.token());
+    if !own.holds() {
+        // Won, and lost before it was started.
+        book.write(Line::End { at, token });
+        return;
+    }
+    book.write(Line::Begin { at, ticket: own.ticket(), term: own.term(), token });
+    loop {
+        let at = now();
+        if !own.holds() {
+            book.write(Line::End { at, token });
+            return;
+        }
+        book.write(Line::Held { at, token });
+        tokio::time::sleep(BEAT).await;
+    }
+}
+
+async fn claim_for_ever(own: Ownership, book: Arc<Book>) {
+    let token = own.token();
+    book.write(Line::Begin { at: now(), ticket: own.ticket(), term: own.term(), token });
+    std::thread::spawn(move || {
+        loop {
+            book.write(Line::Held { at: now(), token });
+            std::thread::sleep(BEAT);
+        }
+    });
+}
+
+async fn clean_up(_: tenure::Ending, book: Arc<Book>) {
+    book.write(Line::Cleanup { at: now() });
+}
