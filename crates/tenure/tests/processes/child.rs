@@ -150,6 +150,11 @@ fn a_child_plays_its_role() {
         match part.role.as_str() {
             "worker" => super::worker::works(&part).await,
             "broken worker" => super::worker::works_for_ever(&part).await,
+            "waits" => super::pauses::waits(&part).await,
+            "blocked" => super::pauses::blocked(&part).await,
+            "blocked with a beacon" => super::pauses::blocked_with_a_beacon(&part).await,
+            "watches the clock" => super::pauses::watches_the_clock(&part).await,
+            "jumps" => super::pauses::jumps(&part).await,
             other => panic!("there is no role {other:?}"),
         }
     });

@@ -6,6 +6,7 @@ mod checker;
 mod checker_can_fail;
 mod child;
 mod hello;
+mod pauses;
 mod rounds;
 mod worker;
 
