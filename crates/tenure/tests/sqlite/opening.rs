@@ -187,3 +187,22 @@ async fn looking_for_a_store_that_is_not_there_makes_none() {
     let url = format!("sqlite:{}", folder.file().display());
     assert!(tenure::Namespace::find(&url, "tenure").await.expect("an answer").is_some());
 }
+
+#[test]
+fn those_who_open_a_new_file_at_once_all_succeed() {
+    for round in 0..40 {
+        let folder = Folder::new();
+        let (file, gate) = (folder.file(), std::sync::Barrier::new(4));
+
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let open = || {
+                gate.wait();
+                SqliteStore::open(&file, &Namespace::default()).map(drop)
+            };
+            let openers: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            openers.into_iter().map(|opener| opener.join().expect("no panic")).collect()
+        });
+
+        assert!(opened.iter().all(Result::is_ok), "round {round}: {opened:?}");
+    }
+}

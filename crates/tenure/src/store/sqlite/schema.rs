@@ -96,7 +96,8 @@ fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missi
     db.busy_timeout(PATIENCE)?;
     // More than there are statements.
     db.set_prepared_statement_cache_capacity(128);
-    let known = version(&db, place)?;
+    // In one snapshot: somebody else may be making the tables just now.
+    let known = version(&*db.transaction()?, place)?;
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(place.refused(&format!("its journal mode stays {mode:?}, and it has to be WAL")).into());
@@ -128,7 +129,8 @@ fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missi
     Ok(Connected { db, files, namespace })
 }
 
-/// The version of our tables, 0 when there are none. Everything else is refused.
+/// The version of our tables, 0 when there are none. Everything else is refused. Asks more than once, and so has to
+/// be asked within a transaction.
 fn version(db: &Connection, place: &Place) -> Outcome<i64> {
     let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let application: i64 = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;
