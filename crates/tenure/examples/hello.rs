@@ -3,10 +3,13 @@
 //! `cargo run --example hello` starts all three. `cargo run --example hello -- worker FILE` is one of them.
 // req: A5
 
-use std::process::{Child, Command};
 use std::time::Duration;
 
 use tenure::{Ownership, Worker};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -37,22 +40,47 @@ async fn greet(own: Ownership) {
     println!("pid {} owns nothing any more", std::process::id());
 }
 
-/// Starts three, and waits until all of them are gone.
-fn watch_three() -> Result<(), Failure> {
+/// Starts three, and waits until all of them are gone or somebody says so; then clears up.
+#[tokio::main(flavor = "current_thread")]
+async fn watch_three() -> Result<(), Failure> {
+    // From here on Ctrl-C does not end this process: somebody has to clear up.
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let folder = std::env::temp_dir().join(format!("tenure-hello-{}", std::process::id()));
     std::fs::create_dir(&folder)?;
     let file = folder.join("tenure.db");
     println!("three workers compete on {}; end one with `kill -9 PID`, all with Ctrl-C", file.display());
-    let start = || Command::new(std::env::current_exe()?).arg("worker").arg(&file).spawn();
+    let start = || Command::new(std::env::current_exe()?).arg("worker").arg(&file).kill_on_drop(true).spawn();
     let workers = [start()?, start()?, start()?];
-    println!("pids: {:?}", workers.each_ref().map(Child::id));
-    std::thread::scope(|scope| {
-        for mut worker in workers {
-            scope.spawn(move || match worker.wait() {
-                Ok(status) => println!("pid {} is gone: {status}", worker.id()),
-                Err(error) => println!("cannot wait for pid {}: {error}", worker.id()),
-            });
-        }
-    });
+    println!("pids: {:?}", workers.each_ref().map(|worker| worker.id().unwrap_or_default()));
+
+    let (goes_on, told) = watch::channel(());
+    let mut running = JoinSet::new();
+    for worker in workers {
+        running.spawn(until_gone(worker, told.clone()));
+    }
+    let all_gone = async { while running.join_next().await.is_some() {} };
+    tokio::select! {
+        () = all_gone => {}
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    drop(goes_on);
+    running.join_all().await;
     Ok(std::fs::remove_dir_all(folder)?)
+}
+
+/// Waits until a worker is gone; when the others end, too, it does not wait for long.
+async fn until_gone(mut worker: Child, mut told: watch::Receiver<()>) {
+    let pid = worker.id().unwrap_or_default();
+    let status = tokio::select! {
+        status = worker.wait() => status,
+        _ = told.changed() => match worker.kill().await {
+            Ok(()) => worker.wait().await,
+            Err(error) => Err(error),
+        },
+    };
+    match status {
+        Ok(status) => println!("pid {pid} is gone: {status}"),
+        Err(error) => println!("cannot wait for pid {pid}: {error}"),
+    }
 }

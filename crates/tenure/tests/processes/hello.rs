@@ -1,10 +1,11 @@
 //! The workers of `examples/hello.rs`, killed as people kill them.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::child::Process;
 use super::{Folder, await_some};
@@ -65,6 +66,48 @@ fn the_log_that_workers_leave_who_die_young_stays_small() {
     // Each leaves about 85 KB; whoever comes next moves it into the database.
     let log = std::fs::metadata(scene.folder.path().join("tenure.db-wal")).expect("a log").len();
     assert!(log < 400_000, "{log} bytes");
+}
+
+#[test]
+fn the_example_leaves_nothing_behind_when_it_is_interrupted() {
+    for interrupt in [Signal::INT, Signal::TERM] {
+        let mut command = Command::new(example("hello"));
+        command.process_group(0);
+        let mut group = Group(Process::start(command));
+        let file = await_some("the path of the database", || {
+            let line = group.0.line(Duration::ZERO)?;
+            Some(line.strip_prefix("three workers compete on ")?.split_once(';')?.0.to_owned())
+        });
+        let folder = PathBuf::from(file).parent().expect("a folder").to_owned();
+        await_some("a first owner", || greeting(&group.0.line(Duration::ZERO)?));
+        assert!(folder.is_dir());
+
+        // As the terminal does on Ctrl-C; `kill` reaches the first process only.
+        match interrupt {
+            Signal::INT => group.signal(interrupt),
+            _ => group.0.signal(interrupt),
+        }
+
+        assert!(group.0.ends().success());
+        assert!(!folder.exists(), "{} is still there", folder.display());
+    }
+}
+
+/// A process and those that it started.
+struct Group(Process);
+
+impl Group {
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.0.pid()).ok().and_then(Pid::from_raw).expect("a pid");
+        // Where all are gone there is no group.
+        let _gone = kill_process_group(pid, signal);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
 }
 
 /// One line of the example.

@@ -8,6 +8,7 @@ mod child;
 mod hello;
 mod pauses;
 mod rounds;
+mod signals;
 mod worker;
 
 use std::path::{Path, PathBuf};

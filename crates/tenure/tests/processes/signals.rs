@@ -1,0 +1,70 @@
+//! An application's start and stop: competing begins with it, and a signal ends it in order.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::book::{self, Line, Micros};
+use super::child::{Part, Process};
+use super::{Folder, await_some};
+
+/// What comes sooner than this was not waited for.
+const TTL: Duration = Duration::from_secs(15);
+
+// req: A1 A2 O8 O11 H7
+#[test]
+fn on_a_signal_an_application_stops_its_work_cleans_up_and_hands_over_before_it_ends() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let folder = Folder::new("signals");
+        let start = |name: &str| -> Process {
+            let process = Part::new("worker", folder.path(), name, TTL).start();
+            assert_eq!(process.hears(), "competes");
+            process
+        };
+        let began = |name: &str| -> Micros {
+            let begin = |line: &Line| if let Line::Begin { at, .. } = line { Some(*at) } else { None };
+            await_some("a begin", || book::read(folder.path(), name).iter().find_map(begin))
+        };
+        let mut first = start("first");
+        began("first");
+        let _second = start("second");
+
+        let told_at = Instant::now();
+        first.signal(signal);
+        let status = first.ends();
+        let ended_at = book::now();
+        let next_at = began("second");
+
+        assert!(status.success(), "{status}");
+        assert!(told_at.elapsed() < TTL / 3, "it took {:?}", told_at.elapsed());
+        let lines = book::read(folder.path(), "first");
+        let cleanups: Vec<Micros> = lines
+            .iter()
+            .filter_map(|line| if let Line::Cleanup { at } = line { Some(*at) } else { None })
+            .collect();
+        assert!(matches!(cleanups[..], [at] if at < ended_at && at < next_at), "{cleanups:?}, {next_at}");
+        assert!(
+            matches!(lines[..], [.., Line::End { .. }, Line::Cleanup { .. }]),
+            "the work ends, then the cleanup"
+        );
+    }
+}
+
+// req: A2 A3
+#[test]
+fn a_signal_before_anything_is_owned_ends_an_application_too() {
+    let folder = Folder::new("signals-waiter");
+    let part = |name: &str| Part::new("worker", folder.path(), name, TTL);
+    let owner = part("owner").start();
+    assert_eq!(owner.hears(), "competes");
+    let mut waiter = part("waiter").start();
+    assert_eq!(waiter.hears(), "competes");
+
+    let told_at = Instant::now();
+    waiter.signal(Signal::TERM);
+
+    assert!(waiter.ends().success());
+    assert!(told_at.elapsed() < TTL / 3, "it took {:?}", told_at.elapsed());
+    let lines = book::read(folder.path(), "waiter");
+    assert_eq!(lines, [], "no callback runs on a worker that did not own");
+}
