@@ -493,6 +493,27 @@ fn a_release_frees_the_ticket_and_wakes_the_head() {
     assert_eq!(granted(store.claim(b)).term, Term(2));
 }
 
+// req: H8
+#[test]
+fn a_hint_that_nobody_hears_goes_on_to_the_next_who_lives() {
+    let mut store = Store::new();
+    let a = store.own("a");
+    let (b, c, d) = (store.wait("b"), store.wait("c"), store.wait("d"));
+    store.close(c, Closing::Left);
+    store.release(a);
+    let unheard = store.ledger.take_hints();
+
+    let next = |hint: &Hint| store.ledger.pass_on(store.here(), hint);
+
+    assert_eq!((unheard[0].lease, unheard[0].after), (b, ZERO));
+    let on = next(&unheard[0]).expect("somebody waits behind it");
+    assert_eq!((on.lease, on.after), (d, ZERO));
+    assert_eq!(next(&on), None);
+    let later = Hint { after: secs(7), ..unheard[0].clone() };
+    assert_eq!(next(&later).map(|hint| hint.after), Some(STEP));
+    assert_eq!(next(&Hint { lease: a, ..on }), None, "one who does not wait has nobody behind it");
+}
+
 #[test]
 fn a_release_leaves_the_queue() {
     let mut store = Store::new();

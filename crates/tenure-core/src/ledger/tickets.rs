@@ -252,6 +252,17 @@ impl Ledger {
         }
     }
 
+    /// Whom a hint goes on to when nobody listens where it was sent: the next live waiter behind that one.
+    #[must_use]
+    pub fn pass_on(&self, here: Here, hint: &Hint) -> Option<Hint> {
+        let record = self.resources.get(&hint.resource)?;
+        let behind = record.waiters().skip_while(|waiter| *waiter != hint.lease).skip(1);
+        let lease = behind.into_iter().find(|waiter| self.leases.lives(*waiter, here.now))?;
+        let ttl = self.leases.get(lease).map_or(Duration::ZERO, |lease| lease.ttl);
+        let after = if hint.after.is_zero() { Duration::ZERO } else { step(ttl) };
+        Some(Hint { lease, resource: hint.resource.clone(), after })
+    }
+
     /// After K was lowered: the owners of the highest tickets are asked to hand over.
     fn ask_surplus(&mut self, name: &ResourceName) {
         let Some(record) = self.resources.get(name) else { return };

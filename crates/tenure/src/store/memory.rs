@@ -1,11 +1,11 @@
 //! `memory:` One process; the ledger behind a mutex. For tests and examples.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tenure_core::{
-    Answer, Asked, Here, Incarnation, Label, LeaseId, Ledger, Request, ResourceName, ResourceView, StoreTime,
-    Token,
+    Answer, Asked, Here, Hint, Incarnation, Label, LeaseId, Ledger, Request, ResourceName, ResourceView,
+    StoreTime, Token,
 };
 use tokio::sync::mpsc;
 
@@ -23,7 +23,36 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Inner {
     ledger: Ledger,
-    listeners: HashMap<LeaseId, mpsc::UnboundedSender<tenure_core::Hint>>,
+    listeners: HashMap<LeaseId, mpsc::UnboundedSender<Hint>>,
+}
+
+impl Inner {
+    /// Sends the hints that follow from a step. Where nobody listens, or somebody was told already, the hint goes on to
+    /// the next.
+    fn wake(&mut self, here: Here) {
+        let mut hints = self.ledger.take_hints();
+        // Two reasons to wake somebody are one.
+        let mut known = HashSet::new();
+        hints.retain(|hint| known.insert(hint.clone()));
+        let mut told = HashSet::new();
+        for hint in hints {
+            let mut next = Some(hint);
+            while let Some(hint) = next {
+                let heard = !told.contains(&(hint.resource.clone(), hint.lease)) && self.tell(&hint);
+                next = if heard { None } else { self.ledger.pass_on(here, &hint) };
+                told.insert((hint.resource, hint.lease));
+            }
+        }
+    }
+
+    /// Whether somebody listens there.
+    fn tell(&mut self, hint: &Hint) -> bool {
+        let heard = self.listeners.get(&hint.lease).is_some_and(|to| to.send(hint.clone()).is_ok());
+        if !heard {
+            self.listeners.remove(&hint.lease);
+        }
+        heard
+    }
 }
 
 const INCARNATION: Incarnation = Incarnation(1);
@@ -66,12 +95,7 @@ impl MemoryStore {
         // Read under the lock, so that time does not go back from one step to the next.
         let here = self.here()?;
         let done = act(&mut inner.ledger, here);
-        for hint in inner.ledger.take_hints() {
-            let gone = inner.listeners.get(&hint.lease).is_some_and(|to| to.send(hint.clone()).is_err());
-            if gone {
-                inner.listeners.remove(&hint.lease);
-            }
-        }
+        inner.wake(here);
         Ok(done)
     }
 }
@@ -129,5 +153,54 @@ impl Store for MemoryStore {
 
     fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
         Box::pin(async move { self.step(|ledger, here| ledger.evict(here, resource.as_str(), token)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tenure_core::{Call, Leave, Leaving, Metadata, Moment, Said, Seq, Tickets, Want};
+
+    use super::*;
+
+    async fn ask(store: &MemoryStore, lease: u128, seq: u64, call: Call) -> Said {
+        let request = Request {
+            lease: LeaseId(lease),
+            seq: Seq(seq),
+            asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
+            limit: Duration::from_secs(1),
+            judged_by: None,
+            longest: Duration::ZERO,
+            call,
+        };
+        store.call(&request).await.expect("an answer").said
+    }
+
+    // req: H8
+    #[tokio::test]
+    async fn where_nobody_listens_the_hint_goes_on_to_the_next_at_once_and_the_step_to_the_one_behind() {
+        let store = MemoryStore::new();
+        let name = ResourceName::new("job").expect("a name");
+        let want = Want { resource: name.clone(), tickets: Tickets::ONE, priority: 0 };
+        let mut hints = Vec::new();
+        // The owner, one who never listened, one who does not any more, and two who do.
+        for lease in 1..=5 {
+            let label = Label::new("worker").expect("a label");
+            let open = Call::Open { ttl: Duration::from_secs(15), label, metadata: Metadata::default() };
+            assert_eq!(ask(&store, lease, 1, open).await, Said::Opened);
+            if lease > 2 {
+                hints.push(store.hints(LeaseId(lease)).await.expect("a subscription"));
+            }
+            ask(&store, lease, 2, Call::Claim(vec![want.clone()])).await;
+        }
+        drop(hints.remove(0));
+
+        let leave = Leave { resource: name, how: Leaving::Released };
+        ask(&store, 1, 3, Call::Release(vec![leave])).await;
+
+        assert_eq!(hints[0].try_recv().map(|hint| hint.after), Ok(Duration::ZERO));
+        assert_eq!(hints[1].try_recv().map(|hint| hint.after), Ok(Duration::from_millis(100)));
+        assert!(hints[0].try_recv().is_err() && hints[1].try_recv().is_err(), "each is told once");
     }
 }
