@@ -25,7 +25,10 @@ pub struct ClockByHand(Arc<ByHand>);
 
 #[derive(Debug, Default)]
 struct ByHand {
-    micros: AtomicU64,
+    /// The clock that counts suspend.
+    boot: AtomicU64,
+    /// The clock that does not.
+    raw: AtomicU64,
     moved: Notify,
 }
 
@@ -40,13 +43,20 @@ impl ClockByHand {
 
     /// Lets so much time go by at once.
     pub fn advance(&self, span: Duration) {
-        let span = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        self.0.micros.fetch_add(span, Ordering::SeqCst);
+        self.0.raw.fetch_add(micros(span), Ordering::SeqCst);
+        self.0.boot.fetch_add(micros(span), Ordering::SeqCst);
         self.0.moved.notify_waiters();
     }
 
-    fn micros(&self) -> u64 {
-        self.0.micros.load(Ordering::SeqCst)
+    /// Lets the machine be suspended for so long: only one of the two clocks counts it.
+    #[cfg(test)]
+    pub(crate) fn suspend(&self, span: Duration) {
+        self.0.boot.fetch_add(micros(span), Ordering::SeqCst);
+        self.0.moved.notify_waiters();
+    }
+
+    fn boot(&self) -> u64 {
+        self.0.boot.load(Ordering::SeqCst)
     }
 }
 
@@ -57,8 +67,8 @@ impl Clocks {
         match self {
             Self::System => Moment::new(system::counts_suspend(), system::is_not_slewed()),
             Self::ByHand(clock) => {
-                let now = Duration::from_micros(clock.micros());
-                Moment::new(now, now)
+                let raw = clock.0.raw.load(Ordering::SeqCst);
+                Moment::new(Duration::from_micros(clock.boot()), Duration::from_micros(raw))
             }
         }
     }
@@ -70,7 +80,7 @@ impl Clocks {
                 let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
                 since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
             }
-            Self::ByHand(clock) => clock.micros(),
+            Self::ByHand(clock) => clock.boot(),
         }
     }
 
@@ -79,11 +89,10 @@ impl Clocks {
         match self {
             Self::System => system::sleep(span).await,
             Self::ByHand(clock) => {
-                let until =
-                    clock.micros().saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+                let until = clock.boot().saturating_add(micros(span));
                 loop {
                     let moved = clock.0.moved.notified();
-                    if clock.micros() >= until {
+                    if clock.boot() >= until {
                         return;
                     }
                     moved.await;
@@ -91,6 +100,10 @@ impl Clocks {
             }
         }
     }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[allow(unsafe_code)] // Reading clocks and timers of the kernel.
@@ -149,7 +162,7 @@ mod system {
 
     /// A timer that fires after `span` of the clock that counts suspend.
     #[cfg(target_os = "linux")]
-    fn timer(span: Duration) -> Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
+    pub(super) fn timer(span: Duration) -> Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
         use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
         // SAFETY: no pointers are passed; the result is checked below.
@@ -199,6 +212,18 @@ mod tests {
         Clocks::System.sleep(Duration::from_millis(20)).await;
 
         assert!(Clocks::System.now().longest_since(before) >= Duration::from_millis(20));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_timer_of_a_system_sleep_counts_suspend() {
+        let timer = system::timer(Duration::from_secs(60)).expect("a timer");
+
+        let fd = std::os::fd::AsRawFd::as_raw_fd(timer.get_ref());
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).expect("it is open");
+
+        let clock = info.lines().find_map(|line| line.strip_prefix("clockid:")).map(str::trim);
+        assert_eq!(clock, Some(libc::CLOCK_BOOTTIME.to_string().as_str()), "{info}");
     }
 
     #[tokio::test]

@@ -401,3 +401,6 @@ pub(crate) fn random<const N: usize>() -> u128 {
     getrandom::fill(&mut bytes[..N]).expect("the kernel gives random bytes");
     u128::from_le_bytes(bytes)
 }
+
+#[cfg(test)]
+mod tests;
