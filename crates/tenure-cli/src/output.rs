@@ -135,15 +135,8 @@ pub(crate) fn owns(resource: &str, term: u64) {
 }
 
 /// The end of an ownership that the command did not bring about itself.
-pub(crate) fn ending(
-    resource: &str,
-    term: u64,
-    ending: Ending,
-    place: &Place,
-    trust: Duration,
-    ttl: Duration,
-) {
-    let (trust, ttl) = (span(trust), span(ttl));
+pub(crate) fn ending(resource: &str, term: u64, ending: Ending, place: &Place, trust: Duration) {
+    let trust = span(trust);
     let why = match ending {
         // Whoever asked for it knows.
         Ending::Left | Ending::Finished => return,
@@ -158,6 +151,11 @@ pub(crate) fn ending(
     };
     let verb = if ending.is_gentle() { "giving up" } else { "lost" };
     say(&format!("{verb} `{resource}` (term {term}): {why}"));
+}
+
+/// What may help against such an ending. After everything else that is said about it.
+pub(crate) fn hint_on(ending: Ending, trust: Duration, ttl: Duration) {
+    let (trust, ttl) = (span(trust), span(ttl));
     match ending {
         Ending::Expired => {
             hint(&format!("a lease of {ttl} rides out {trust} of silence; for longer, raise `--ttl`"));

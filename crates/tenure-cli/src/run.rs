@@ -129,9 +129,10 @@ impl Work<'_> {
         let limit = if ending.is_gentle() { timing.grace() } else { hard_in(own, timing.margin()) };
         let asked = self.asked.get().filter(|_| ending == Ending::Left);
         if asked.is_none_or(|asked| !asked.from_terminal) {
-            output::stopping(running.name(), running.pid(), limit, asked);
             running.signal(asked.map_or(libc::SIGTERM, |asked| asked.number));
+            output::stopping(running.name(), running.pid(), limit, asked);
         }
+        output::hint_on(ending, timing.trust(), timing.ttl());
     }
 
     fn command(&self, own: &Ownership) -> Command {
@@ -157,8 +158,7 @@ impl Work<'_> {
     fn tell_ending(&self, ending: Ending) {
         let (timing, resource) = (&self.settings.timing, self.settings.resource.as_str());
         if let Some(grant) = self.present.take() {
-            let (trust, ttl) = (timing.trust(), timing.ttl());
-            output::ending(resource, grant.term.0, ending, &self.settings.place, trust, ttl);
+            output::ending(resource, grant.term.0, ending, &self.settings.place, timing.trust());
         }
     }
 

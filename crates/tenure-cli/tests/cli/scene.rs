@@ -46,9 +46,15 @@ impl Scene {
         format!("sqlite:{}", self.file("tenure.db").display())
     }
 
-    /// `tenure`, on the store of this scene, in its folder.
+    /// `tenure`, on the store of this scene, in its folder. Whoever runs these tests in the background may have us
+    /// ignore signals, and `tenure` respects that.
     pub(crate) fn tenure(&self) -> Command {
-        let mut tenure = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        self.tenure_by(&["env", "--default-signal=INT,HUP,QUIT,TERM"])
+    }
+
+    fn tenure_by(&self, starter: &[&str]) -> Command {
+        let mut tenure = Command::new(starter[0]);
+        tenure.args(&starter[1..]).arg(env!("CARGO_BIN_EXE_tenure"));
         tenure.env("TENURE_STORE", self.url()).env("XDG_STATE_HOME", self.file("state"));
         tenure.current_dir(&self.folder).stdin(Stdio::null());
         tenure
@@ -72,7 +78,7 @@ impl Scene {
     pub(crate) fn start_deaf_to(&self, label: &str, options: &[&str], stderr: Stdio) -> Tenure {
         let us = us();
         let deaf = ["sh", "-c", "trap '' TERM; exec \"$0\" \"$@\"", us.as_str()];
-        self.start_to(label, options, &[&deaf, &ROLE[..]].concat(), stderr)
+        self.start_by(self.tenure(), label, options, &[&deaf, &ROLE[..]].concat(), stderr)
     }
 
     /// The same for a shell script.
@@ -81,11 +87,23 @@ impl Scene {
     }
 
     pub(crate) fn start_with(&self, label: &str, options: &[&str], command: &[&str]) -> Tenure {
-        self.start_to(label, options, command, self.stderr(label))
+        self.start_by(self.tenure(), label, options, command, self.stderr(label))
     }
 
-    fn start_to(&self, label: &str, options: &[&str], command: &[&str], stderr: Stdio) -> Tenure {
-        let mut tenure = self.tenure();
+    /// The same by somebody who ignores SIGHUP, as `nohup` does.
+    pub(crate) fn start_without_hangup(&self, label: &str) -> Tenure {
+        let tenure = self.tenure_by(&["env", "--ignore-signal=HUP"]);
+        self.start_by(tenure, label, &[], &[&[us().as_str()], &ROLE[..]].concat(), self.stderr(label))
+    }
+
+    fn start_by(
+        &self,
+        mut tenure: Command,
+        label: &str,
+        options: &[&str],
+        command: &[&str],
+        stderr: Stdio,
+    ) -> Tenure {
         tenure.args(["run", "job", "--label", label]).args(options).arg("--").args(command);
         tenure.env(LIVES, self.file("lives")).stdout(Stdio::null()).stderr(stderr);
         Tenure { child: tenure.spawn().expect("it runs"), said: self.said(label), label: label.to_owned() }

@@ -53,6 +53,20 @@ fn the_signal_that_tenure_gets_is_the_one_that_the_command_gets() {
 }
 
 #[test]
+fn a_signal_that_tenure_was_started_to_ignore_stops_nothing() {
+    let scene = Scene::new();
+    let mut tenure = scene.start_without_hangup("a");
+    scene.life(1);
+
+    // Signals are delivered in any order, but one that is ignored is never seen.
+    tenure.signal(Signal::HUP);
+    tenure.signal(Signal::TERM);
+
+    assert_eq!(tenure.ended().code(), Some(143));
+    assert!(!tenure.said().contains("SIGHUP"), "{}", tenure.said());
+}
+
+#[test]
 fn a_command_that_ignores_sigterm_is_killed_after_the_grace_and_only_then_is_the_ticket_free() {
     let scene = Scene::new();
     let mut first = scene.start_deaf("a", &["--ttl", "60s", "--grace", "400ms"]);
@@ -114,12 +128,7 @@ fn when_an_operator_asks_the_command_is_stopped_the_next_runs_and_the_first_wait
     let _second = scene.start("b", &["--ttl", "2s"]);
     scene.until_waiting(1);
 
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let tools = tenure::Namespace::open(&scene.url()).await.expect("a store");
-        let view = tools.read("job").await.expect("an answer").expect("it was claimed");
-        tools.ask("job", view.owners[0].grant.token.0, None).await.expect("an answer");
-    });
+    ask_for_a_hand_over(&scene);
 
     assert_eq!(scene.life(2).worker, "b");
     assert!(!is_alive(life.pid));
@@ -127,6 +136,33 @@ fn when_an_operator_asks_the_command_is_stopped_the_next_runs_and_the_first_wait
     let both = (vec!["b".to_owned()], vec!["a".to_owned()]);
     until("the first waits again", || (scene.standing() == both).then_some(()));
     assert!(first.said().contains("giving up `job` (term 1): an operator asks"), "{}", first.said());
+}
+
+#[test]
+fn how_a_command_ended_long_ago_is_not_how_tenure_ends() {
+    let scene = Scene::new();
+    let script = "trap 'exit 3' TERM; echo start >> starts; while :; do sleep 0.01; done";
+    let mut first = scene.start_script("a", &["--ttl", "2s"], script);
+    until_line(&scene, "starts");
+    let _second = scene.start("b", &["--ttl", "2s"]);
+    scene.until_waiting(1);
+    ask_for_a_hand_over(&scene);
+    scene.life(2);
+    let both = (vec!["b".to_owned()], vec!["a".to_owned()]);
+    until("the first waits again", || (scene.standing() == both).then_some(()));
+
+    first.signal(Signal::TERM);
+
+    assert_eq!(first.ended().code(), Some(143));
+}
+
+fn ask_for_a_hand_over(scene: &Scene) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let tools = tenure::Namespace::open(&scene.url()).await.expect("a store");
+        let view = tools.read("job").await.expect("an answer").expect("it was claimed");
+        tools.ask("job", view.owners[0].grant.token.0, None).await.expect("an answer");
+    });
 }
 
 /// Writes the time of a SIGTERM, and that it lives; never ends.
