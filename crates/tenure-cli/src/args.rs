@@ -132,9 +132,14 @@ fn duration(typed: &str) -> Result<Duration, String> {
     let number: f64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;
     // To the nearest microsecond: a tenth of a second is not a binary fraction.
     let micros = (number * unit_seconds * 1e6).round();
-    let span = Duration::try_from_secs_f64(micros / 1e6).map_err(|error| error.to_string())?;
-    Ok(Duration::from_micros(u64::try_from(span.as_micros()).map_err(|_| "it is too long".to_owned())?))
+    if micros > LONGEST_MICROS {
+        return Err("it is too long".to_owned());
+    }
+    Ok(Duration::from_micros(micros as u64))
 }
+
+/// A thousand years: longer than anything lasts, and far from where numbers run out.
+const LONGEST_MICROS: f64 = 1000.0 * 365.25 * 86_400.0 * 1e6;
 
 #[cfg(test)]
 mod tests {

@@ -45,7 +45,9 @@ impl Speaker {
         thread.ok().map(|_| Self { lines, is_done: Mutex::new(is_done) })
     }
 
-    fn write(line: String) {
+    fn write(line: &str) {
+        // What was typed comes back in messages, and must not steer a terminal.
+        let line = line.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
         if let Some(speaker) = Self::get() {
             let _full = speaker.lines.try_send(line);
         }
@@ -54,11 +56,11 @@ impl Speaker {
 
 /// One line for people.
 fn say(line: &str) {
-    Speaker::write(format!("tenure: {line}\n"));
+    Speaker::write(&format!("tenure: {line}\n"));
 }
 
 fn hint(line: &str) {
-    Speaker::write(format!("\nhint: {line}\n"));
+    Speaker::write(&format!("\nhint: {line}\n"));
 }
 
 /// Waits until all has been said, or nobody listens.

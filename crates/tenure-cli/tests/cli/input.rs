@@ -18,6 +18,7 @@ fn what_breaks_a_limit_is_refused_with_the_limit_and_nothing_is_begun() {
         (&["run", "a\nb"], resource),
         (&["run", "\u{1b}[31m"], resource),
         (&["run", &long], resource),
+        (&["run", "job", "--\u{1b}[31m"], "unexpected argument"),
         (&["run", "job", "--label", ""], label),
         (&["run", "job", "--label", &long], label),
         (&["run", "job", "--tickets", "0"], "is not 1 to 10000"),
