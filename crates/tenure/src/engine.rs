@@ -88,7 +88,9 @@ pub(crate) struct Engine {
     seats: HashMap<ResourceName, Occupied>,
     /// Campaigns that begin when an earlier one for the same resource has left.
     waiting: Vec<(Wanted, Occupied)>,
-    attempts: HashMap<Seq, AbortHandle>,
+    attempts: HashMap<Seq, Attempt>,
+    /// The attempt that was given up last, until it is known why.
+    abandoned: Option<(Seq, &'static str)>,
     listening: Option<(LeaseId, AbortHandle)>,
     leaving: Vec<oneshot::Sender<()>>,
     /// Every handle was dropped: nobody is left to tell.
@@ -96,6 +98,12 @@ pub(crate) struct Engine {
     machine_is_done: bool,
     happened: mpsc::UnboundedReceiver<Happened>,
     report: mpsc::UnboundedSender<Happened>,
+}
+
+/// A request under way.
+struct Attempt {
+    task: AbortHandle,
+    call: &'static str,
 }
 
 /// Where the signals of a campaign go.
@@ -123,6 +131,7 @@ impl Engine {
             seats: HashMap::new(),
             waiting: Vec::new(),
             attempts: HashMap::new(),
+            abandoned: None,
             listening: None,
             leaving: Vec::new(),
             deserted: false,
@@ -224,7 +233,9 @@ impl Engine {
         match happened {
             Happened::Answered(request, answer) => {
                 self.attempts.remove(&request.seq);
-                observe::answered(&request, &answer, self.own.clocks.now());
+                let now = self.own.clocks.now();
+                let left = self.own.page.trusted_for(now).div_duration_f64(self.own.timing.trust());
+                observe::answered(&request, &answer, now, left);
                 self.handle(Input::Answered(request, *answer));
             }
             Happened::Failed(request, error) => {
@@ -257,8 +268,9 @@ impl Engine {
         match output {
             Output::Send(request) => self.send(request),
             Output::Abandon(seq) => {
-                if let Some(attempt) = self.attempts.remove(&seq) {
-                    attempt.abort();
+                if let Some(Attempt { task, call }) = self.attempts.remove(&seq) {
+                    task.abort();
+                    self.abandoned = Some((seq, call));
                 }
             }
             Output::Trust(Some(until)) => self.own.page.trust(until, until + self.own.timing.margin()),
@@ -266,11 +278,11 @@ impl Engine {
             Output::Start(Granted { resource, grant }) => self.start(resource, grant),
             Output::Stop { resource, token, ending } => {
                 if let Some(Occupied { seat, signals }) = self.seats.get(&resource) {
-                    seat.end(token, ending);
+                    let grant = seat.end(token, ending);
                     // Who does not listen any more has dropped the work: then it has stopped.
                     let _gone = signals.send(Signal::Stop(ending));
+                    grant.iter().for_each(|grant| observe::ended(&self.own.label, &resource, *grant, ending));
                 }
-                observe::ended(&self.own.label, &resource, token, ending);
             }
             Output::StopHard { resource, .. } => {
                 if let Some(Occupied { signals, .. }) = self.seats.get(&resource) {
@@ -279,8 +291,10 @@ impl Engine {
                 }
             }
             Output::Left(resource) => {
-                if let Some(Occupied { seat, .. }) = self.seats.remove(&resource) {
-                    seat.abandon();
+                if let Some(Occupied { seat, .. }) = self.seats.remove(&resource)
+                    && let Some((grant, ending)) = seat.abandon()
+                {
+                    observe::ended(&self.own.label, &resource, grant, ending);
                 }
                 self.admit_next(&resource);
             }
@@ -303,7 +317,7 @@ impl Engine {
 
     fn send(&mut self, request: Request) {
         let (store, report, clocks) = (self.store.clone(), self.report.clone(), self.own.clocks.clone());
-        let (seq, lease) = (request.seq, request.lease);
+        let (seq, lease, call) = (request.seq, request.lease, observe::name(&request.call));
         let listens = self.listening.as_ref().is_some_and(|(listening, _)| *listening == lease);
         let subscribed = match request.call {
             Call::Open { .. } if !listens => Some(self.listen(lease, request.limit)),
@@ -313,7 +327,7 @@ impl Engine {
             }
             _ => None,
         };
-        let attempt = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             // Before the first claim, so that no hint is missed between the two; but a store that answers and
             // cannot hint still elects.
             if let Some(subscribed) = subscribed {
@@ -329,7 +343,7 @@ impl Engine {
                 Err(error) => Happened::Failed(request, error),
             });
         });
-        self.attempts.insert(seq, attempt.abort_handle());
+        self.attempts.insert(seq, Attempt { task: task.abort_handle(), call });
     }
 
     /// Listens to the hints of a lease, and no more to those of another. Tells when the first try has come to an end.
@@ -368,8 +382,13 @@ impl Engine {
         observe::acquired(&self.own.label, &stint.resource, grant);
     }
 
-    fn tell(&self, report: Report) {
+    fn tell(&mut self, report: Report) {
         observe::reported(&self.own.label, &report);
+        if let Report::Unanswered(seq) = report
+            && let Some((_, call)) = self.abandoned.take_if(|(abandoned, _)| *abandoned == seq)
+        {
+            observe::overdue(&self.own.label, call);
+        }
         if let Report::Queued(resource, waiting) = report
             && let Some(Occupied { seat, signals }) = self.seats.get(&resource)
         {
@@ -384,10 +403,12 @@ impl Drop for Engine {
     /// Whatever happened, a panic included: nothing is owned from here on, and everybody is told.
     fn drop(&mut self) {
         self.own.page.distrust();
-        for Occupied { seat, .. } in self.seats.values() {
-            seat.abandon();
+        for (resource, Occupied { seat, .. }) in &self.seats {
+            if let Some((grant, ending)) = seat.abandon() {
+                observe::ended(&self.own.label, resource, grant, ending);
+            }
         }
-        self.attempts.values().for_each(AbortHandle::abort);
+        self.attempts.values().for_each(|attempt| attempt.task.abort());
         if let Some((_, listening)) = &self.listening {
             listening.abort();
         }

@@ -70,3 +70,8 @@ pub use self::namespace::Namespace;
 pub use self::ownership::{Lost, Ownership};
 pub use self::seat::Change;
 pub use self::worker::{Worker, WorkerBuilder};
+
+// What the documents show is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/observability.md")]
+mod observability {}

@@ -1,9 +1,7 @@
 //! What the driver says of itself: log lines and metrics. Labels are bounded: `class` is the part of a resource
 //! name before the first `:` or `.`.
 
-use tenure_core::{
-    Answer, Call, Ending, Grant, HeldBack, Moment, Report, Request, ResourceName, Said, Token,
-};
+use tenure_core::{Answer, Call, Ending, Grant, HeldBack, Moment, Report, Request, ResourceName, Said};
 
 use crate::Error;
 
@@ -19,24 +17,24 @@ pub(crate) fn acquired(label: &str, resource: &ResourceName, grant: Grant) {
     metrics::gauge!("tenure_owned", "class" => class(resource)).increment(1.0);
 }
 
-pub(crate) fn ended(label: &str, resource: &ResourceName, token: Token, ending: Ending) {
-    let reason = reason(ending);
+pub(crate) fn ended(label: &str, resource: &ResourceName, grant: Grant, ending: Ending) {
+    let (Grant { term, token, .. }, reason) = (grant, reason(ending));
     if ending.is_gentle() {
-        tracing::info!(worker = label, %resource, token = token.0, reason, "gives up the ownership");
+        tracing::info!(worker = label, %resource, term = term.0, token = token.0, reason, "gives up the ownership");
     } else {
-        tracing::warn!(worker = label, %resource, token = token.0, reason, "lost the ownership");
+        tracing::warn!(worker = label, %resource, term = term.0, token = token.0, reason, "lost the ownership");
         metrics::counter!("tenure_lost_total", "class" => class(resource), "reason" => reason).increment(1);
     }
     metrics::gauge!("tenure_owned", "class" => class(resource)).decrement(1.0);
 }
 
-pub(crate) fn answered(request: &Request, answer: &Answer, now: Moment) {
+/// `left` is how much of a full trust was left when the answer came: near zero it was a near miss.
+pub(crate) fn answered(request: &Request, answer: &Answer, now: Moment, left: f64) {
     if request.call == Call::Renew {
         let took = now.longest_since(request.asked_at);
         metrics::histogram!("tenure_renew_seconds").record(took.as_secs_f64());
         if matches!(answer.said, Said::Kept { .. }) {
             metrics::counter!("tenure_renewals_total").increment(1);
-            let left = 1.0 - took.as_secs_f64() / request.limit.as_secs_f64().max(f64::MIN_POSITIVE) / 3.0;
             metrics::histogram!("tenure_trust_left_ratio").record(left.clamp(0.0, 1.0));
         }
     }
@@ -48,6 +46,20 @@ pub(crate) fn failed(label: &str, request: &Request, error: &Error) {
     if request.call == Call::Renew {
         metrics::counter!("tenure_renewal_failures_total").increment(1);
     }
+}
+
+/// Nothing came of it within its time limit.
+pub(crate) fn overdue(label: &str, call: &'static str) {
+    tracing::warn!(worker = label, call, "the store did not answer in time");
+    if call == name(&Call::Renew) {
+        metrics::counter!("tenure_renewal_failures_total").increment(1);
+    }
+}
+
+/// No hints for this lease.
+pub(crate) fn deaf(error: &Error) {
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    tracing::warn!(%error, cause, "no hints from the store; looking again has to do");
 }
 
 pub(crate) fn reported(label: &str, report: &Report) {
@@ -64,12 +76,11 @@ pub(crate) fn reported(label: &str, report: &Report) {
         Report::NewIncarnation => {
             tracing::warn!(worker = label, "the store was restarted; confirming what is owned");
         }
-        Report::Unanswered(seq) => tracing::debug!(worker = label, seq = seq.0, "no answer in time"),
         _ => {}
     }
 }
 
-fn name(call: &Call) -> &'static str {
+pub(crate) fn name(call: &Call) -> &'static str {
     match call {
         Call::Open { .. } => "open",
         Call::Renew => "renew",

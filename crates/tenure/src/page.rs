@@ -46,6 +46,14 @@ impl Page {
             && now.raw_micros() < page.trusted_raw.load(Ordering::Acquire)
     }
 
+    /// How long everything owned may still be relied on.
+    pub(crate) fn trusted_for(&self, now: Moment) -> std::time::Duration {
+        let page = self.deadlines();
+        let boot = page.trusted_boot.load(Ordering::Acquire).saturating_sub(now.boot_micros());
+        let raw = page.trusted_raw.load(Ordering::Acquire).saturating_sub(now.raw_micros());
+        std::time::Duration::from_micros(boot.min(raw))
+    }
+
     /// Until when the store lets nobody else in, as far as is known.
     pub(crate) fn protected_until(&self) -> Moment {
         let page = self.deadlines();
@@ -135,6 +143,7 @@ mod tests {
         page.trust(at(10, 10), at(11, 11));
 
         assert!(page.is_trusted(at(9, 9)) && !page.is_trusted(at(10, 9)) && !page.is_trusted(at(9, 10)));
+        assert_eq!(page.trusted_for(at(9, 8)), Duration::from_secs(1));
         assert_eq!(page.protected_for(at(9, 8)), Duration::from_secs(2));
         page.distrust();
         assert!(!page.is_trusted(at(9, 9)));

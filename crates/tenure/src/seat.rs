@@ -167,11 +167,13 @@ impl Seat {
         self.publish(Change::Acquired(grant));
     }
 
-    /// From here on the ownership does not hold, and everybody who waits for its end knows why.
-    pub(crate) fn end(&self, token: Token, ending: Ending) {
+    /// From here on the ownership does not hold, and everybody who waits for its end knows why. Says what it was.
+    pub(crate) fn end(&self, token: Token, ending: Ending) -> Option<Grant> {
         self.token.store(0, Ordering::Release);
+        let mut ended = None;
         self.latest.send_modify(|latest| {
             if let Some(latest) = latest.as_mut().filter(|latest| latest.grant.token == token) {
+                ended = Some(latest.grant);
                 latest.ending.get_or_insert(ending);
                 if !ending.is_gentle() && latest.protection == Protection::Lease {
                     latest.protection = Protection::Over;
@@ -179,6 +181,7 @@ impl Seat {
             }
         });
         self.publish(Change::Ended(token, ending));
+        ended
     }
 
     /// The lease is over. Nobody takes its tickets before `protected_until`, if that is known.
@@ -204,13 +207,12 @@ impl Seat {
         });
     }
 
-    /// The campaign is over, or the driver has ended, for whatever reason.
-    pub(crate) fn abandon(&self) {
-        let latest = *self.latest.borrow();
-        if let Some(Latest { grant, ending: None, .. }) = latest {
-            self.end(grant.token, Ending::Expired);
-        }
+    /// The campaign is over, or the driver has ended, for whatever reason. Says what that put an end to, if anything.
+    pub(crate) fn abandon(&self) -> Option<(Grant, Ending)> {
+        let present = (*self.latest.borrow()).filter(|latest| latest.ending.is_none());
+        let ended = present.and_then(|latest| self.end(latest.grant.token, Ending::Expired));
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        ended.map(|grant| (grant, Ending::Expired))
     }
 
     /// Tells everybody who listens. Nothing is left out: each has a queue without limit.

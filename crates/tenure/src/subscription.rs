@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Clocks;
 use crate::engine::random;
+use crate::observe;
 use crate::store::Store;
 
 /// Before the first new try of a subscription that ended; each further one waits twice as long.
@@ -46,7 +47,7 @@ pub(crate) async fn keep(
                     }
                 }
             }
-            Err(error) => tracing::debug!(%error, "no hints: looking again has to do"),
+            Err(error) => observe::deaf(&error),
         }
         clocks.sleep(jittered(pause)).await;
         pause = (pause * 2).min(longest_pause).max(SHORTEST_PAUSE);

@@ -1,0 +1,91 @@
+//! What workers say in the log.
+
+use std::io::Write;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::shaky::{Mood, Shaky};
+use super::{soon, until};
+
+/// All lines of this process. The driver has a thread of its own, so that only a listener for all of them hears it.
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static LISTENING: LazyLock<()> = LazyLock::new(|| {
+    let log = tracing_subscriber::fmt().with_ansi(false).without_time().with_writer(|| Told);
+    log.init();
+});
+
+/// The lines so far.
+pub(crate) struct Told;
+
+impl Told {
+    pub(crate) fn listen() -> Self {
+        LazyLock::force(&LISTENING);
+        Self
+    }
+
+    /// The first line with all these words in it.
+    pub(crate) async fn first(&self, words: &[&str]) -> String {
+        let found = || {
+            let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.iter().find(|line| words.iter().all(|word| line.contains(word))).cloned()
+        };
+        until(|| found().is_some()).await;
+        found().expect("it was there")
+    }
+}
+
+impl Write for Told {
+    /// One line: the log writes each with one call.
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push(String::from_utf8_lossy(line).trim_end().to_owned());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+// req: T8 H17
+#[tokio::test]
+async fn the_log_tells_who_became_owner_who_stepped_down_and_who_lost_with_term_and_reason() {
+    let told = Told::listen();
+    let (store, worker) = Shaky::with_worker(Duration::from_millis(300), "teller").await;
+    let campaign =
+        worker.campaign("billing.invoices").obtain(async |_| {}, async |_| {}).expect("it competes");
+    until(|| campaign.is_owner()).await;
+    soon(campaign.step_down()).await;
+    until(|| campaign.is_owner()).await;
+    store.is(Mood::Fails);
+
+    let own = "worker=\"teller\" resource=billing.invoices";
+    told.first(&["INFO", "became owner", own, "ticket=0", "term=1"]).await;
+    told.first(&["INFO", "gives up the ownership", own, "term=1", "reason=\"stepped_down\""]).await;
+    told.first(&["INFO", "became owner", own, "term=2"]).await;
+    told.first(&["WARN", "lost the ownership", own, "term=2", "reason=\"expired\""]).await;
+    told.first(&["WARN", "worker=\"teller\"", "call=\"renew\"", "the link is cut"]).await;
+}
+
+// req: T7
+#[tokio::test]
+async fn the_log_tells_that_the_store_hangs() {
+    let told = Told::listen();
+    let (store, _worker) = Shaky::with_worker(Duration::from_millis(300), "hung up").await;
+    store.is(Mood::Hangs);
+
+    let _campaign = _worker.campaign("job").obtain(async |_| {}, async |_| {}).expect("it competes");
+
+    told.first(&["WARN", "worker=\"hung up\"", "call=\"open\"", "did not answer in time"]).await;
+}
+
+// req: T11
+#[tokio::test]
+async fn default_labels_are_of_host_and_pid_and_unique() {
+    let (one, two) = (tenure::Worker::connect("memory:").await, tenure::Worker::connect("memory:").await);
+    let (one, two) = (one.expect("a worker"), two.expect("a worker"));
+
+    let pid = format!("-{}-", std::process::id());
+    assert!(one.label().contains(&pid) && two.label().contains(&pid), "{} {}", one.label(), two.label());
+    assert_ne!(one.label(), two.label());
+}

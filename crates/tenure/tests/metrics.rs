@@ -1,0 +1,125 @@
+//! What the library counts, as Prometheus reads it. Alone in its process: the counters belong to all of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tenure::store::{Answer, Call, Entry, Hints, LeaseId, MemoryStore, Opened, Pending, Request, Store};
+use tenure::{Asked, Label, ResourceName, ResourceView, Tickets, Timing, Token, Worker};
+
+const TTL: Duration = Duration::from_millis(900);
+
+// req: E14 H17
+#[tokio::test]
+async fn prometheus_reads_what_was_acquired_lost_and_renewed_under_bounded_labels() {
+    let buckets = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full("tenure_trust_left_ratio".to_owned()), &[0.25, 0.5, 1.0]);
+    let prometheus = buckets.expect("buckets").install_recorder().expect("the first of this process");
+    let silent = Arc::new(AtomicBool::new(false));
+    let store = Arc::new(Silent { inner: MemoryStore::new(), silent: silent.clone() });
+    let opened = Opened::new(store).expect("a thread");
+    let timing = Timing::new(TTL).expect("sound");
+    let worker = Worker::on(opened).timing(timing).connect().await.expect("a worker");
+
+    let names = ["billing.invoices:2024", "billing.invoices:2025", "mail"];
+    let mut owned = Vec::new();
+    for name in names {
+        owned.push(worker.campaign(name).acquire().await.expect("a ticket"));
+    }
+    let everywhere = worker.campaign("everywhere").tickets(Tickets::All).acquire().await.expect("a ticket");
+    owned.pop().expect("mail").release().await;
+    reads(&prometheus, "tenure_acquired_total{class=\"billing\"} 2").await;
+    reads(&prometheus, "tenure_acquired_total{class=\"mail\"} 1").await;
+    reads(&prometheus, "tenure_owned{class=\"billing\"} 2").await;
+    reads(&prometheus, "tenure_owned{class=\"mail\"} 0").await;
+    reads(&prometheus, "tenure_owned{class=\"everywhere\"} 1").await;
+    until(|| value(&prometheus, "tenure_renewals_total") >= Some(2.0)).await;
+    // So far every renewal had most of the trust left.
+    assert_eq!(value(&prometheus, "tenure_trust_left_ratio_bucket{le=\"0.25\"}"), Some(0.0));
+
+    // A near miss: silence until little of the trust is left.
+    let own = &owned[0];
+    let before = value(&prometheus, "tenure_renewal_failures_total").unwrap_or_default();
+    silent.store(true, Ordering::SeqCst);
+    until(|| own.remaining() < timing.margin() + timing.trust() / 5).await;
+    silent.store(false, Ordering::SeqCst);
+    until(|| value(&prometheus, "tenure_trust_left_ratio_bucket{le=\"0.25\"}") >= Some(1.0)).await;
+    assert!(own.holds(), "it was near, but a miss");
+    assert!(value(&prometheus, "tenure_renewal_failures_total") > Some(before), "silence is a failure, too");
+
+    silent.store(true, Ordering::SeqCst);
+    reads(&prometheus, "tenure_lost_total{class=\"billing\",reason=\"expired\"} 2").await;
+    reads(&prometheus, "tenure_owned{class=\"billing\"} 0").await;
+    drop(everywhere);
+    reads(&prometheus, "tenure_owned{class=\"everywhere\"} 0").await;
+
+    let text = prometheus.render();
+    assert!(value(&prometheus, "tenure_renew_seconds_count") >= Some(2.0), "{text}");
+    assert!(!text.contains("invoices") && !text.contains(worker.label()), "labels are bounded:\n{text}");
+}
+
+/// Until this line stands in the text.
+async fn reads(prometheus: &PrometheusHandle, line: &str) {
+    let read = async { until(|| prometheus.render().lines().any(|read| read == line)).await };
+    let done = tokio::time::timeout(Duration::from_secs(10), read).await;
+    assert!(done.is_ok(), "never read {line}:\n{}", prometheus.render());
+}
+
+/// The number behind this name.
+fn value(prometheus: &PrometheusHandle, name: &str) -> Option<f64> {
+    let text = prometheus.render();
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+async fn until(mut holds: impl FnMut() -> bool) {
+    let come_true = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), come_true).await.expect("it comes to pass soon");
+}
+
+/// A store that does not answer while it is silent.
+#[derive(Debug)]
+struct Silent {
+    inner: MemoryStore,
+    silent: Arc<AtomicBool>,
+}
+
+impl Store for Silent {
+    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
+        Box::pin(async move {
+            if self.silent.load(Ordering::SeqCst) && matches!(request.call, Call::Renew) {
+                std::future::pending::<()>().await;
+            }
+            self.inner.call(request).await
+        })
+    }
+
+    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
+        self.inner.hints(lease)
+    }
+
+    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
+        self.inner.read(resource)
+    }
+
+    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
+        self.inner.history(resource)
+    }
+
+    fn ask<'a>(
+        &'a self,
+        resource: &'a ResourceName,
+        token: Token,
+        to: Option<&'a Label>,
+    ) -> Pending<'a, Asked> {
+        self.inner.ask(resource, token, to)
+    }
+
+    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
+        self.inner.evict(resource, token)
+    }
+}
