@@ -1,0 +1,96 @@
+//! A graceful hand-over between two processes: from the call of `release` until the next owner's work has started.
+
+use std::time::Duration;
+
+use crate::Failure;
+use crate::figure::{Figure, Unit};
+use crate::ground::{Baseline, Ground};
+use crate::process::{Part, Role, Troupe};
+use crate::samples::Samples;
+
+const RUNS: usize = 5;
+const ROUNDS: usize = 200;
+const WARM_UP: usize = 20;
+/// Before every baseline and every hand-over, so that both meet the machine in the same state.
+const PAUSE: Duration = Duration::from_millis(2);
+const TTL: Duration = Duration::from_secs(15);
+
+pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    let site = ground.site("hand-over");
+    let mut stage = Stage { troupe: Troupe::new(), owner: 0, baseline: ground.baseline("hand-over")? };
+    let part = Part::new(Role::Owner, &site, TTL, 1);
+    stage.owner = stage.troupe.start(&part)?;
+    stage.troupe.hear_word("owns")?;
+    stage.troupe.start(&part)?;
+    stage.troupe.hear_word("waiting")?;
+    stage.run(WARM_UP, PAUSE)?;
+
+    let (mut all, mut ratios) = (Run::default(), Samples::default());
+    for _ in 0..RUNS {
+        let run = stage.run(ROUNDS, PAUSE)?;
+        ratios.add_number(run.hand_overs.median() / run.baselines.median());
+        all.hand_overs.extend(&run.hand_overs);
+        all.baselines.extend(&run.baselines);
+    }
+    let hurried = stage.run(ROUNDS, Duration::ZERO)?;
+    let name = stage.baseline.name();
+    let rounds = all.hand_overs.count();
+    Ok(vec![
+        Figure::new(format!("median of {RUNS} runs of {ROUNDS}"), all.hand_overs.median(), Unit::Seconds)
+            .beside(name, all.baselines.median())
+            .with_ratio(ratios.median())
+            .at_most_times(4.0),
+        Figure::new(format!("p99 of all {rounds}"), all.hand_overs.p99(), Unit::Seconds)
+            .beside(format!("{name}, p99"), all.baselines.p99()),
+        Figure::new("back to back, median", hurried.hand_overs.median(), Unit::Seconds)
+            .beside(name, hurried.baselines.median()),
+        Figure::new("back to back, p99", hurried.hand_overs.p99(), Unit::Seconds)
+            .beside(format!("{name}, p99"), hurried.baselines.p99()),
+    ])
+}
+
+#[derive(Default)]
+struct Run {
+    hand_overs: Samples,
+    baselines: Samples,
+}
+
+struct Stage {
+    troupe: Troupe,
+    owner: usize,
+    baseline: Box<dyn Baseline>,
+}
+
+impl Stage {
+    fn run(&mut self, rounds: usize, pause: Duration) -> Result<Run, Failure> {
+        let mut run = Run::default();
+        for _ in 0..rounds {
+            std::thread::sleep(pause);
+            run.baselines.add(self.baseline.once()?);
+            std::thread::sleep(pause);
+            run.hand_overs.add(self.hand_over()?);
+        }
+        Ok(run)
+    }
+
+    /// One hand-over; returns when the one who released waits again.
+    fn hand_over(&mut self) -> Result<Duration, Failure> {
+        let old = self.owner;
+        self.troupe.tell(old, "release")?;
+        let (mut released, mut started, mut waits) = (None, None, false);
+        while released.is_none() || started.is_none() || !waits {
+            let line = self.troupe.hear()?;
+            match (line.word.as_str(), line.by == old) {
+                ("released", true) => released = Some(line.time(0)?),
+                ("waiting", true) => waits = true,
+                ("owns", false) => {
+                    started = Some(line.time(0)?);
+                    self.owner = line.by;
+                }
+                _ => return Err(format!("{line:?} was not expected").into()),
+            }
+        }
+        let (Some(released), Some(started)) = (released, started) else { return Err("no hand-over".into()) };
+        Ok(started.saturating_sub(released))
+    }
+}
