@@ -4,6 +4,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 use tenure_core::{Closing, LeaseId, Namespace};
 
@@ -94,6 +95,8 @@ fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missi
             .map_err(|error| refused_by_kernel("open", &place.path, error))?;
     }
     db.busy_timeout(PATIENCE)?;
+    // A plan that depends on the values bound to it is made anew at every call, and that costs more than the call.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // More than there are statements.
     db.set_prepared_statement_cache_capacity(128);
     // In one snapshot: somebody else may be making the tables just now.
