@@ -36,15 +36,7 @@ enum Limit {
 
 impl Figure {
     pub(crate) fn new(what: impl Into<String>, measured: f64, unit: Unit) -> Self {
-        Self {
-            part: "",
-            what: what.into(),
-            measured,
-            unit,
-            baseline: None,
-            limit: Limit::Free,
-            ratio: None,
-        }
+        Self { part: "", what: what.into(), measured, unit, baseline: None, limit: Limit::Free, ratio: None }
     }
 
     pub(crate) fn of(self, part: &'static str) -> Self {
@@ -99,7 +91,8 @@ impl Figure {
         [
             format!("{}: {}", self.part, self.what),
             self.unit.show(self.measured),
-            baseline.map_or_else(String::new, |(what, measured)| format!("{} {what}", self.unit.show(*measured))),
+            baseline
+                .map_or_else(String::new, |(what, measured)| format!("{} {what}", self.unit.show(*measured))),
             self.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2} x")),
             limit,
             self.verdict().to_owned(),

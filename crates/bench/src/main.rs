@@ -31,7 +31,9 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     // Hidden: one of the worker processes that a measurement starts.
     let done = match words.split_first() {
-        Some((first, rest)) if first == process::SUBCOMMAND => process::serve(rest).map(|()| ExitCode::SUCCESS),
+        Some((first, rest)) if first == process::SUBCOMMAND => {
+            process::serve(rest).map(|()| ExitCode::SUCCESS)
+        }
         _ => Wish::parse(&words).and_then(|wish| run(&wish)),
     };
     done.unwrap_or_else(|failure| {

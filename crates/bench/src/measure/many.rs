@@ -21,11 +21,10 @@ const CLAIM_RUNS: usize = 5;
 pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for count in COUNTS {
-        let Writes { renewals, commits, claims, others } = writes(&ground.site(&format!("many-{count}")), count)?;
+        let Writes { renewals, commits, claims, others } =
+            writes(&ground.site(&format!("many-{count}")), count)?;
         let what = format!("writes per interval, {count} owned");
-        figures.push(
-            Figure::new(what, commits, Unit::Times).beside("renewals", renewals).at_most(1.0),
-        );
+        figures.push(Figure::new(what, commits, Unit::Times).beside("renewals", renewals).at_most(1.0));
         let what = format!("requests other than renewals in {INTERVALS} intervals, {count} owned");
         figures.push(Figure::new(what, (claims + others) as f64, Unit::Times).at_most(0.0));
     }
@@ -72,7 +71,8 @@ fn counts(troupe: &mut Troupe, who: usize) -> Result<[u64; 3], Failure> {
 fn claiming(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for (role, style) in [(Role::ByHand, "by hand"), (Role::Callbacks, "in callbacks")] {
-        let (mut spans, mut live, mut resident) = (Samples::default(), Samples::default(), Samples::default());
+        let (mut spans, mut live, mut resident) =
+            (Samples::default(), Samples::default(), Samples::default());
         let mut commits = Samples::default();
         for run in 0..CLAIM_RUNS {
             let name = format!("claiming-{run}-{}", style.replace(' ', "-"));
@@ -86,7 +86,9 @@ fn claiming(ground: &Ground) -> Result<Vec<Figure>, Failure> {
         }
         let what = format!("claiming {MOST} {style}, median of {CLAIM_RUNS}");
         figures.push(
-            Figure::new(what, spans.median(), Unit::Seconds).beside("raw round trip", commits.median()).at_most(2.0),
+            Figure::new(what, spans.median(), Unit::Seconds)
+                .beside("raw round trip", commits.median())
+                .at_most(2.0),
         );
         let what = format!("memory per resource owned {style}");
         figures.push(Figure::new(what, live.median(), Unit::Bytes).at_most(2048.0));

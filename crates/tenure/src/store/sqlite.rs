@@ -34,6 +34,7 @@ use tokio::sync::oneshot;
 
 use self::desk::{Desk, Job, Shared};
 use self::ears::{Ears, News};
+use self::hints::Hinted;
 use self::host::Host;
 use self::place::Place;
 use super::{Entry, Hints, Pending, Store};
@@ -109,11 +110,12 @@ impl SqliteStore {
         let (ears, deaf) = Ears::new()?;
         let (place, host) = (Place::find(path)?, Host::new()?);
         let (folder, us) = (place.folder.clone(), host.process.clone());
-        let shared = Arc::new(Shared { place, host, namespace: namespace.clone(), proof, ears });
+        let (namespace, hinted) = (namespace.clone(), Arc::new(Hinted::default()));
+        let shared = Arc::new(Shared { place, host, namespace, proof, ears, hinted: hinted.clone() });
         let reads = Desk::start(&shared, "tenure-sqlite-reads", None)?;
         let claims = Desk::start(&shared, "tenure-sqlite-claims", Some(reads.clone()))?;
         let renewals = Desk::start(&shared, "tenure-sqlite-renewals", Some(reads.clone()))?;
-        deaf.start(folder, us, renewals.clone())?;
+        deaf.start(folder, us, hinted, renewals.clone())?;
         Ok(Self { renewals, claims, reads, shared })
     }
 

@@ -13,7 +13,7 @@ use tenure_core::{Answer, Call, LeaseId, Namespace, Request, Said, Stamp};
 use super::Proof;
 use super::burial::Unheard;
 use super::ears::{Ears, News};
-use super::hints;
+use super::hints::{self, Hinted};
 use super::host::Host;
 use super::lock::{self, Taken};
 use super::place::{Files, Place};
@@ -37,6 +37,8 @@ pub(super) struct Shared {
     pub(super) namespace: Namespace,
     pub(super) proof: Proof,
     pub(super) ears: Ears,
+    /// Our leases that were told of a free ticket.
+    pub(super) hinted: Arc<Hinted>,
 }
 
 pub(super) struct Desk {
@@ -47,7 +49,8 @@ pub(super) struct Desk {
     patience: Patience,
     /// Whether commits are durable at present.
     is_durable: bool,
-    /// Whether the last claim was granted something, so that the next one probably will be.
+    /// Whether the last claim was granted something and nothing was released since, so that the next one probably
+    /// will be, too.
     expects_grant: bool,
     /// Who moves the log into the database and buries the dead, so that neither renewals nor claims wait for it.
     sweeper: Option<mpsc::Sender<Job>>,
@@ -136,14 +139,15 @@ impl Desk {
             (Call::Close(_), false) => "close the lease in",
         };
         let is_claim = matches!(request.call, Call::Claim(_));
-        let starts_durable = is_claim && self.expects_grant;
+        let starts_durable = is_claim && (self.shared.hinted.take(request.lease) || self.expects_grant);
         let done = self.transact(request.limit, starts_durable, |step| step.apply(request, None));
         let (answer, after) = done.map_err(|trouble| trouble.told(doing, &self.shared.place.path))?;
-        if is_claim {
-            self.expects_grant = after.granted;
-        }
-        if matches!(request.call, Call::Close(_)) {
-            self.let_go(request.lease);
+        match request.call {
+            Call::Claim(_) => self.expects_grant = after.granted,
+            // What was just let go is for others.
+            Call::Release(_) => self.expects_grant = false,
+            Call::Close(_) => self.let_go(request.lease),
+            _ => {}
         }
         Ok(answer)
     }
@@ -305,6 +309,7 @@ impl Desk {
 
     fn let_go(&self, lease: LeaseId) {
         lock::let_go(&lock::path(&self.shared.place.folder, lease));
+        self.shared.hinted.take(lease);
         self.shared.ears.tell(News::Closed(lease));
     }
 }

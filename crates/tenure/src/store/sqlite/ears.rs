@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,7 +16,7 @@ use tenure_core::{Hint, LeaseId, ResourceName};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::desk::Job;
-use super::hints;
+use super::hints::{self, Hinted};
 use super::host::Process;
 use super::lock::{self, Verdict};
 use super::watch::{Role, Target, Watch};
@@ -80,10 +80,17 @@ impl Ears {
 
 impl Deaf {
     /// Starts the thread. Deaths that it proves are closed at `desk`.
-    pub(super) fn start(self, folder: PathBuf, us: Process, desk: mpsc::Sender<Job>) -> Result<(), Error> {
+    pub(super) fn start(
+        self,
+        folder: PathBuf,
+        us: Process,
+        hinted: Arc<Hinted>,
+        desk: mpsc::Sender<Job>,
+    ) -> Result<(), Error> {
         let listening = Listening {
             folder,
             us,
+            hinted,
             desk,
             from: self.from,
             bell: self.bell,
@@ -103,6 +110,7 @@ impl Deaf {
 struct Listening {
     folder: PathBuf,
     us: Process,
+    hinted: Arc<Hinted>,
     desk: mpsc::Sender<Job>,
     from: mpsc::Receiver<News>,
     bell: UnixDatagram,
@@ -214,8 +222,12 @@ impl Listening {
 
     fn pass_on(&mut self, lease: LeaseId) {
         let Some((socket, to)) = self.listeners.get(&lease) else { return };
-        let gone = hints::receive(socket, lease).into_iter().any(|hint| to.send(hint).is_err());
-        if gone {
+        let hints = hints::receive(socket, lease);
+        if hints.iter().any(|hint| hint.after.is_zero()) {
+            // Noted first: the claim follows at once.
+            self.hinted.note(lease);
+        }
+        if hints.into_iter().any(|hint| to.send(hint).is_err()) {
             self.listeners.remove(&lease);
             hints::remove(&self.folder, lease);
         }

@@ -2,11 +2,13 @@
 //!
 //! They are sent after the COMMIT and never waited for. They may be lost, late or forged; the claim decides.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -96,6 +98,26 @@ fn unpack(packed: &[u8], lease: LeaseId) -> Option<Hint> {
     let (after, name) = packed.split_first_chunk::<DELAY>()?;
     let resource = ResourceName::new(str::from_utf8(name).ok()?).ok()?;
     Some(Hint { lease, resource, after: Duration::from_micros(u64::from_le_bytes(*after)) })
+}
+
+/// Leases of which a claim will probably be granted something, because a hint came for them. A wrong guess costs
+/// time, nothing else.
+#[derive(Debug, Default)]
+pub(super) struct Hinted(Mutex<HashSet<LeaseId>>);
+
+impl Hinted {
+    pub(super) fn note(&self, lease: LeaseId) {
+        self.leases().insert(lease);
+    }
+
+    pub(super) fn take(&self, lease: LeaseId) -> bool {
+        self.leases().remove(&lease)
+    }
+
+    fn leases(&self) -> MutexGuard<'_, HashSet<LeaseId>> {
+        // No step of it can be left half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The folder by a descriptor: the address of a socket has room for 107 bytes only.
