@@ -3,9 +3,10 @@
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure_core::{Ending, Grant};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::entered::Entered;
@@ -33,15 +34,14 @@ impl<E: Display + Send + 'static> Outcome for Result<(), E> {
 
 /// Serves a campaign until it is over, or somebody wants to leave.
 pub(crate) async fn serve<F, G>(
+    mut wish: Wish,
     mut entered: Entered,
-    leave: watch::Receiver<bool>,
     mut start: impl FnMut(Ownership) -> F,
     mut cleanup: impl FnMut(Ending) -> G,
 ) where
     F: Future<Output: Outcome> + Send + 'static,
     G: Future<Output: Outcome> + Send + 'static,
 {
-    let mut wish = Wish { leave, leaving: false };
     while let Some(signal) = next(&mut entered, &mut wish).await {
         let Signal::Start(stint) = signal else { continue };
         let grant = stint.grant;
@@ -52,24 +52,60 @@ pub(crate) async fn serve<F, G>(
         }
         let work = spawn(&stint, || start(entered.view(grant)));
         let ending = work_on(&mut entered, &mut wish, grant, work).await;
-        clean_up(&entered, grant, spawn(&stint, || cleanup(ending))).await;
+        // Boxed, as everything here that is rare: what a task may ever need it takes for as long as it lives.
+        Box::pin(clean_up(&entered, grant, spawn(&stint, || cleanup(ending)))).await;
     }
 }
 
-/// Whether the handle of the campaign wants to leave.
-struct Wish {
-    leave: watch::Receiver<bool>,
+/// Whether the handle of the campaign wants to leave. When this is dropped, after everything that serves the
+/// campaign, no callback runs any more.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    leave: Arc<Flag>,
+    is_over: Arc<Flag>,
     leaving: bool,
 }
 
 impl Wish {
+    pub(crate) fn new(leave: Arc<Flag>, is_over: Arc<Flag>) -> Self {
+        Self { leave, is_over, leaving: false }
+    }
+
     /// Waits until it does, once; then for ever.
     async fn wants_to_leave(&mut self) {
-        // An error means that no handle is left that could wish for anything.
-        if self.leaving || self.leave.wait_for(|leave| *leave).await.is_err() {
+        if self.leaving {
             std::future::pending::<()>().await;
         }
+        self.leave.raised().await;
         self.leaving = true;
+    }
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.is_over.raise();
+    }
+}
+
+/// Something that happens once, and can be waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Flag {
+    is_raised: AtomicBool,
+    raised: Notify,
+}
+
+impl Flag {
+    pub(crate) fn raise(&self) {
+        self.is_raised.store(true, Ordering::Release);
+        self.raised.notify_waiters();
+    }
+
+    pub(crate) async fn raised(&self) {
+        // Before the look, so that nothing is missed.
+        let raised = self.raised.notified();
+        if !self.is_raised.load(Ordering::Acquire) {
+            raised.await;
+        }
     }
 }
 
@@ -79,11 +115,12 @@ async fn next(entered: &mut Entered, wish: &mut Wish) -> Option<Signal> {
     let limit = worker.timing.ttl() / 3;
     loop {
         let leaving = wish.leaving;
+        let silence = async { Box::pin(worker.sleep(limit)).await };
         tokio::select! {
             biased;
             signal = entered.signal() => return signal,
             () = wish.wants_to_leave() => entered.leave(),
-            () = worker.sleep(limit), if leaving => return None,
+            () = silence, if leaving => return None,
         }
     }
 }
@@ -173,6 +210,8 @@ impl Running {
             None => Ok(self.panicked.take()),
         };
         self.has_ended = true;
+        // What is left of it takes as much memory as it did.
+        self.task = None;
         done
     }
 

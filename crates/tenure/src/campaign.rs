@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tenure_core::{Grant, OwnerView, ResourceName, Tickets as Count, Want};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::Error;
-use crate::callbacks::{self, Outcome};
+use crate::callbacks::{self, Flag, Outcome, Wish};
 use crate::engine::{Command, Wanted};
 use crate::entered::Entered;
 use crate::ownership::Ownership;
@@ -248,21 +248,18 @@ impl<A: Clone + Send + 'static> CampaignWith<A> {
         let entered = self.builder.enter()?;
         let (seat, worker, resource) =
             (entered.seat.clone(), entered.worker().clone(), entered.resource.clone());
-        let (leave, leaving) = watch::channel(false);
-        let (over, is_over) = watch::channel(false);
+        let (leave, is_over) = (Arc::<Flag>::default(), Arc::<Flag>::default());
+        let wish = Wish::new(leave.clone(), is_over.clone());
         let state = self.state;
         let (start_state, cleanup_state) = (state.clone(), state);
-        let served = callbacks::serve(
+        // Nothing around it: what is moved into another future is there twice.
+        runtime.spawn(callbacks::serve(
+            wish,
             entered,
-            leaving,
             move |own| start(own, start_state.clone()),
             move |ending| cleanup(ending, cleanup_state.clone()),
-        );
-        runtime.spawn(async move {
-            served.await;
-            over.send_replace(true);
-        });
-        Ok(Campaign { seat, worker, resource, leave: Arc::new(leave), is_over })
+        ));
+        Ok(Campaign { seat, worker, resource, leave, is_over })
     }
 }
 
@@ -272,8 +269,8 @@ pub struct Campaign {
     seat: Arc<Seat>,
     worker: Arc<Inner>,
     resource: ResourceName,
-    leave: Arc<watch::Sender<bool>>,
-    is_over: watch::Receiver<bool>,
+    leave: Arc<Flag>,
+    is_over: Arc<Flag>,
 }
 
 impl Campaign {
@@ -334,10 +331,8 @@ impl Campaign {
     /// Stopping what has stopped returns at once.
     // req: A3
     pub async fn stop(&self) {
-        let mut is_over = self.is_over.clone();
-        self.leave.send_replace(true);
-        // An error means that the one who served it is gone, and so are its callbacks.
-        let _over = is_over.wait_for(|over| *over).await;
+        self.leave.raise();
+        self.is_over.raised().await;
     }
 
     fn view(&self, grant: Grant) -> Ownership {

@@ -18,6 +18,7 @@ use crate::driver::Job;
 use crate::observe;
 use crate::page::Page;
 use crate::seat::{Change, Seat, Signal};
+use crate::slim;
 use crate::stint::Stint;
 use crate::store::Store;
 use crate::subscription::{self, Heard};
@@ -26,7 +27,7 @@ use crate::unlimited::Unlimited;
 /// What a user's handle asks of the engine of its worker.
 pub(crate) enum Command {
     /// Competes for a resource, as soon as an earlier campaign for it has left.
-    Enter(Wanted, Arc<Seat>, mpsc::UnboundedSender<Signal>),
+    Enter(Wanted, Arc<Seat>, slim::Sender<Signal>),
     /// Something happened to the machine.
     Do(Input),
     /// A job on the store, done where the store's connections live.
@@ -109,7 +110,7 @@ struct Attempt {
 /// Where the signals of a campaign go.
 struct Occupied {
     seat: Arc<Seat>,
-    signals: mpsc::UnboundedSender<Signal>,
+    signals: slim::Sender<Signal>,
 }
 
 impl Engine {

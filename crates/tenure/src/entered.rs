@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tenure_core::{Ending, Grant, Input, ResourceName, Token};
-use tokio::sync::mpsc;
 
 use crate::Error;
 use crate::engine::{Command, Wanted};
 use crate::ownership::Ownership;
 use crate::seat::{Listener, Seat, Signal};
+use crate::slim;
 use crate::worker::Inner;
 
 /// A campaign that was begun. Dropping it leaves; the ticket is free when the work has ended, too.
@@ -17,7 +17,7 @@ pub(crate) struct Entered {
     pub(crate) resource: ResourceName,
     pub(crate) seat: Arc<Seat>,
     worker: Arc<Inner>,
-    signals: mpsc::UnboundedReceiver<Signal>,
+    signals: slim::Receiver<Signal>,
 }
 
 impl Entered {
@@ -30,7 +30,7 @@ impl Entered {
                 .map_err(|error| Error::unavailable("cannot map a page").because(error))?,
         };
         worker.reserve(&resource)?;
-        let (to, signals) = mpsc::unbounded_channel();
+        let (to, signals) = slim::channel();
         let sent = worker.commands.send(Command::Enter(wanted, seat.clone(), to));
         let entered = Self { resource, seat, worker, signals };
         sent.map_err(|_| Error::refused("the worker has been shut down"))?;
@@ -55,9 +55,11 @@ impl Entered {
     pub(crate) async fn is_over(&mut self) {
         let worker = self.worker.clone();
         let left = async { while self.signal().await.is_some() {} };
+        // Boxed, as what is rare: what a task may ever need it takes for as long as it lives.
+        let silence = Box::pin(worker.sleep(worker.timing.ttl() / 3));
         tokio::select! {
             () = left => {}
-            () = worker.sleep(worker.timing.ttl() / 3) => {}
+            () = silence => {}
         }
     }
 

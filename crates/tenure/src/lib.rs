@@ -51,6 +51,7 @@ mod ownership;
 mod page;
 mod resources;
 mod seat;
+mod slim;
 mod stint;
 pub mod store;
 mod subscription;

@@ -1,11 +1,11 @@
 //! What the driver's thread and the user's share of one campaign: whether it owns, since when, and why not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure_core::{Ending, Grant, Moment, Token, Waiting};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clocks;
 use crate::page::Page;
@@ -52,7 +52,9 @@ pub(crate) struct Seat {
     reach: Reach,
     /// The token of the present ownership; zero when there is none or it was told to stop.
     token: AtomicU64,
-    latest: watch::Sender<Option<Latest>>,
+    latest: Mutex<Option<Latest>>,
+    /// Rung with every beginning and end.
+    changed: Notify,
     /// The work of the latest ownership, while somebody does it.
     stint: Mutex<Weak<Stint>>,
     listeners: Mutex<Vec<Listener>>,
@@ -89,9 +91,16 @@ impl Seat {
     }
 
     fn with(reach: Reach, page: Arc<Page>, clocks: Clocks, listeners: Vec<Listener>) -> Arc<Self> {
-        let ((latest, _), listeners) = (watch::channel(None), Mutex::new(listeners));
-        let (token, stint) = (AtomicU64::new(0), Mutex::default());
-        Arc::new(Self { page, clocks, reach, token, latest, stint, listeners })
+        Arc::new(Self {
+            page,
+            clocks,
+            reach,
+            token: AtomicU64::new(0),
+            latest: Mutex::default(),
+            changed: Notify::new(),
+            stint: Mutex::default(),
+            listeners: Mutex::new(listeners),
+        })
     }
 
     // ---- read by users -------------------------------------------------------------------------------------
@@ -122,7 +131,7 @@ impl Seat {
 
     /// How long the ownership under `token` is still protected from the next one.
     pub(crate) fn remaining(&self, token: Token) -> Duration {
-        let latest = *self.latest.borrow();
+        let latest = *self.latest();
         match latest.filter(|latest| latest.grant.token == token).map(|latest| latest.protection) {
             Some(Protection::Lease) => self.page.protected_for(self.clocks.now()),
             Some(Protection::Until(until)) => self.clocks.now().until(until),
@@ -138,16 +147,16 @@ impl Seat {
 
     /// Waits for the end of the ownership under `token`.
     pub(crate) async fn lost(&self, token: Token) -> Ending {
-        let mut latest = self.latest.subscribe();
-        let ended = |latest: &Option<Latest>| match latest {
-            Some(latest) if latest.grant.token == token => latest.ending.is_some(),
-            // A later one began, so this one has ended; its ending is not remembered.
-            _ => true,
-        };
-        let seen = latest.wait_for(ended).await.map(|latest| *latest);
-        match seen {
-            Ok(Some(Latest { grant, ending: Some(ending), .. })) if grant.token == token => ending,
-            _ => Ending::Expired,
+        loop {
+            // Before the look, so that no change is missed.
+            let changed = self.changed.notified();
+            match *self.latest() {
+                Some(Latest { grant, ending: None, .. }) if grant.token == token => {}
+                Some(Latest { grant, ending: Some(ending), .. }) if grant.token == token => return ending,
+                // A later one began, so this one has ended; its ending is not remembered.
+                _ => return Ending::Expired,
+            }
+            changed.await;
         }
     }
 
@@ -162,8 +171,9 @@ impl Seat {
     pub(crate) fn begin(&self, stint: &Arc<Stint>) {
         let grant = stint.grant;
         *self.stint.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(stint);
-        self.latest.send_replace(Some(Latest { grant, ending: None, protection: Protection::Lease }));
+        *self.latest() = Some(Latest { grant, ending: None, protection: Protection::Lease });
         self.token.store(grant.token.0, Ordering::Release);
+        self.changed.notify_waiters();
         self.publish(Change::Acquired(grant));
     }
 
@@ -171,15 +181,14 @@ impl Seat {
     pub(crate) fn end(&self, token: Token, ending: Ending) -> Option<Grant> {
         self.token.store(0, Ordering::Release);
         let mut ended = None;
-        self.latest.send_modify(|latest| {
-            if let Some(latest) = latest.as_mut().filter(|latest| latest.grant.token == token) {
-                ended = Some(latest.grant);
-                latest.ending.get_or_insert(ending);
-                if !ending.is_gentle() && latest.protection == Protection::Lease {
-                    latest.protection = Protection::Over;
-                }
+        if let Some(latest) = self.latest().as_mut().filter(|latest| latest.grant.token == token) {
+            ended = Some(latest.grant);
+            latest.ending.get_or_insert(ending);
+            if !ending.is_gentle() && latest.protection == Protection::Lease {
+                latest.protection = Protection::Over;
             }
-        });
+        }
+        self.changed.notify_waiters();
         self.publish(Change::Ended(token, ending));
         ended
     }
@@ -198,21 +207,22 @@ impl Seat {
     }
 
     fn protect(&self, protection: impl FnOnce(&Latest) -> Protection) {
-        self.latest.send_if_modified(|latest| {
-            if let Some(latest) = latest {
-                latest.protection = protection(latest);
-            }
-            // Nobody waits for this.
-            false
-        });
+        if let Some(latest) = self.latest().as_mut() {
+            latest.protection = protection(latest);
+        }
     }
 
     /// The campaign is over, or the driver has ended, for whatever reason. Says what that put an end to, if anything.
     pub(crate) fn abandon(&self) -> Option<(Grant, Ending)> {
-        let present = (*self.latest.borrow()).filter(|latest| latest.ending.is_none());
+        let present = (*self.latest()).filter(|latest| latest.ending.is_none());
         let ended = present.and_then(|latest| self.end(latest.grant.token, Ending::Expired));
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clear();
         ended.map(|grant| (grant, Ending::Expired))
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Option<Latest>> {
+        // No step of it can be left half done.
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells everybody who listens. Nothing is left out: each has a queue without limit.
