@@ -95,8 +95,9 @@ impl CampaignBuilder {
 
     /// Competes from now on, in the background, until stopped. `start` runs once per win, on the winner only, and
     /// may return at once: the ticket stays until the ownership ends. `cleanup` runs once per win, when it has
-    /// ended, before the ticket is free. Both run in the runtime of the caller. One that fails or panics ends the
-    /// ownership, and the campaign competes again after a while.
+    /// ended, before the ticket is free. Both run in the runtime of the caller: an ownership that is over before this
+    /// runtime came to start it has neither, and a runtime that is shut down runs no cleanup. One that fails or
+    /// panics ends the ownership, and the campaign competes again after a while.
     ///
     /// # Errors
     /// When a setting breaks its limit, this worker competes for the resource already, or there is no runtime.
@@ -327,7 +328,8 @@ impl Campaign {
     }
 
     /// Leaves the campaign: stops the work, awaits the cleanup, releases. Once it has returned no callback runs
-    /// any more; it returns within two graces and a third of the ttl whatever the callbacks and the store do.
+    /// any more; it returns within two graces and a third of the ttl whatever the store does, and whatever the
+    /// callbacks do but block their thread.
     /// Stopping what has stopped returns at once.
     // req: A3
     pub async fn stop(&self) {

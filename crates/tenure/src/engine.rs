@@ -166,6 +166,8 @@ impl Engine {
                 () = nap => self.handle(Input::Tick),
             }
         }
+        // Before it is answered: nobody enters any more.
+        self.commands.close();
         // Whoever waited for it may have given up by now.
         for waits in self.leaving.drain(..) {
             let _gone = waits.send(());

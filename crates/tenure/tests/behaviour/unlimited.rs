@@ -85,23 +85,25 @@ async fn stepping_down_and_releasing_end_an_ownership_and_the_next_begins() {
 #[tokio::test]
 async fn a_shutdown_ends_them_too_and_waits_for_their_cleanup() {
     let (_clock, worker) = by_hand().await;
-    let cleanups = Arc::new(AtomicU32::new(0));
-    let campaign = worker.campaign("job").tickets(Tickets::All).with(cleanups.clone()).obtain(
-        async |_, _| {},
-        async |ending, cleanups: Arc<AtomicU32>| {
+    let running = Arc::new(AtomicU32::new(0));
+    let campaign = worker.campaign("job").tickets(Tickets::All).with(running.clone()).obtain(
+        async |_, running: Arc<AtomicU32>| {
+            running.fetch_add(1, Ordering::SeqCst);
+        },
+        async |ending, running: Arc<AtomicU32>| {
             assert_eq!(ending, Ending::Left);
             tokio::time::sleep(Duration::from_millis(20)).await;
-            cleanups.fetch_add(1, Ordering::SeqCst);
+            running.fetch_sub(1, Ordering::SeqCst);
         },
     );
     let campaign = campaign.expect("it runs");
     let own = soon(worker.campaign("lock").tickets(Tickets::All).acquire()).await.expect("a ticket");
     let lock = tokio::spawn(async move { own.lost().await });
-    until(|| campaign.is_owner()).await;
+    until(|| running.load(Ordering::SeqCst) == 1).await;
 
     soon(worker.shutdown()).await;
 
-    assert_eq!(cleanups.load(Ordering::SeqCst), 1);
+    assert_eq!(running.load(Ordering::SeqCst), 0);
     assert!(!campaign.is_owner());
     assert_eq!(soon(lock).await.expect("no panic"), Ending::Left);
     let late = worker.campaign("late").tickets(Tickets::All).obtain(async |_| {}, async |_| {});
