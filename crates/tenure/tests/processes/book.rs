@@ -49,7 +49,7 @@ pub(crate) enum Line {
     Held { at: Micros, token: u64 },
     /// It did not hold any more when it looked after this time.
     End { at: Micros, token: u64 },
-    /// The cleanup was called.
+    /// The cleanup was over at this time.
     Cleanup { at: Micros },
 }
 

@@ -7,6 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::book::{Line, Micros};
+use super::metronome::Lateness;
+
+/// A hand-over is a few steps, and each may be as late as the machine.
+pub(crate) const STEPS: u32 = 10;
 
 /// An ownership, as far as its worker could write of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub(crate) struct Rules {
     pub(crate) ended: BTreeSet<String>,
     /// How long a ticket may be without an owner while others wait.
     pub(crate) within: Duration,
+    /// And by how much the machine itself was late meanwhile.
+    pub(crate) late: Lateness,
 }
 
 /// What must not be.
@@ -96,7 +102,7 @@ pub(crate) fn check(books: &BTreeMap<String, Vec<Line>>, rules: &Rules) -> Resul
                 faults.push(Fault::Backwards((*before).clone(), (*after).clone()));
             }
             let gap = Duration::from_micros(after.first.saturating_sub(before.last));
-            if gap > rules.within {
+            if gap > rules.within + rules.late.within(before.last, after.first) * STEPS {
                 faults.push(Fault::Late(gap, (*before).clone(), (*after).clone()));
             }
             findings.gaps.insert(before.token, gap);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::book::{Line, Micros};
 use super::checker::{Fault, Granted, Rules, check};
+use super::metronome::Lateness;
 
 #[test]
 fn books_in_order_have_no_fault() {
@@ -130,5 +131,11 @@ fn rules(tickets: u32, grants: &[(&str, u64)]) -> Rules {
         token: token(*term),
     };
     let grants = grants.iter().map(granted).collect();
-    Rules { tickets, grants, ended: BTreeSet::new(), within: Duration::from_secs(1) }
+    Rules {
+        tickets,
+        grants,
+        ended: BTreeSet::new(),
+        within: Duration::from_secs(1),
+        late: Lateness::default(),
+    }
 }

@@ -37,7 +37,7 @@ fn an_owner_that_is_stopped_keeps_others_out_only_while_its_lease_lasts_and_then
     let mut scene = Scene::new("stopped", 2);
     let first = scene.hears("a first owner");
 
-    scene.worker(first.pid).signal(Signal::STOP);
+    scene.worker(first.pid).stop();
     let began = Instant::now();
     let second = scene.hears_term(2);
     let waited = began.elapsed();

@@ -56,7 +56,7 @@ fn the_first_look_after_a_stop_longer_than_the_lease_says_no_and_another_owns() 
 
     // From here on its driver is slow, so that it is not the driver that notices first.
     scene.put(SLOW);
-    stopped.signal(Signal::STOP);
+    stopped.stop();
     let stopped_at = Instant::now();
     assert_eq!(waits.hears(), "owns term 2");
     std::thread::sleep((TTL * 3 / 2).saturating_sub(stopped_at.elapsed()));

@@ -12,6 +12,9 @@ use super::child::{Part, say};
 /// How often an owner looks and writes.
 const BEAT: Duration = Duration::from_millis(1);
 
+/// How long a cleanup takes.
+pub(crate) const CLEANUP: Duration = Duration::from_millis(50);
+
 /// As an application does it: competes from its start on, and on SIGTERM or SIGINT leaves and ends.
 pub(crate) async fn works(part: &Part) {
     let (mut terminate, mut interrupt) = (
@@ -76,5 +79,7 @@ async fn claim_for_ever(own: Ownership, book: Arc<Book>) {
 }
 
 async fn clean_up(_: tenure::Ending, book: Arc<Book>) {
+    // Long enough for others to come in if they could.
+    tokio::time::sleep(CLEANUP).await;
     book.write(Line::Cleanup { at: now() });
 }
