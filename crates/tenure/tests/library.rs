@@ -105,6 +105,7 @@ async fn a_callback_that_fails_or_panics_frees_the_ticket_and_competes_again_lat
     assert_eq!((tries.load(Ordering::SeqCst), cleanups.load(Ordering::SeqCst)), (3, 2));
 }
 
+// req: O7 O13
 #[tokio::test]
 async fn work_competes_again_after_a_loss_and_its_own_end_is_the_result() {
     let stage = Stage::new();
@@ -304,6 +305,7 @@ async fn competing_twice_for_one_resource_is_an_error_that_says_so() {
     assert_eq!(second.kind(), Kind::Refused);
 }
 
+// req: H17
 #[tokio::test]
 async fn changes_swallow_no_loss() {
     let stage = Stage::new();
@@ -465,6 +467,7 @@ async fn run_if_owner_gives_nothing_on_those_who_do_not_own() {
     assert_eq!(other.run_if_owner(async |own| own.term()).await, None);
 }
 
+// req: H11 T5
 #[tokio::test]
 async fn bad_input_is_refused_with_the_value_and_the_limit() {
     let stage = Stage::new();
