@@ -257,8 +257,10 @@ fn report(findings: &Findings, blows: &BTreeMap<u64, Blow>, late: &Lateness) {
             gaps.len()
         );
         let limit = match blow {
+            // Of a few nothing follows.
+            _ if gaps.len() < 5 => continue,
             Blow::KillLater => Duration::from_millis(75),
-            Blow::Leave => Duration::from_millis(75) + CLEANUP,
+            Blow::Leave => Duration::from_millis(150) + CLEANUP,
             Blow::Kill => TTL / 4,
             // Where the next in line died with the owner, the lease may have to run out.
             Blow::KillTwo | Blow::KillWaiter | Blow::Stop => continue,
