@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
 
 use tenure::{Change, Ending, Grant, Ownership, Why, Worker};
 
@@ -126,7 +125,12 @@ impl Work<'_> {
     fn stop_command(&self, running: &Running<'_>, own: &Ownership, ending: Ending) {
         let timing = &self.settings.timing;
         self.tell_ending(ending);
-        let limit = if ending.is_gentle() { timing.grace() } else { hard_in(own, timing.margin()) };
+        let limit = match ending {
+            // Half of the margin is counted from the end of the trust, which may be a while ago.
+            Ending::Expired => own.remaining().saturating_sub(timing.margin() / 2),
+            ending if ending.is_gentle() => timing.grace(),
+            _ => timing.margin() / 2,
+        };
         let asked = self.asked.get().filter(|_| ending == Ending::Left);
         if asked.is_none_or(|asked| !asked.from_terminal) {
             running.signal(asked.map_or(libc::SIGTERM, |asked| asked.number));
@@ -173,11 +177,6 @@ impl Work<'_> {
             _ => {}
         }
     }
-}
-
-/// How long until the harder stop after a loss: at half of the margin.
-fn hard_in(own: &Ownership, margin: Duration) -> Duration {
-    own.remaining().saturating_sub(margin / 2).min(margin / 2)
 }
 
 fn ended_by_itself(ended: io::Result<ExitStatus>) -> Outcome {
