@@ -67,8 +67,9 @@ pub(crate) struct Farewell {
     pub(crate) id: LeaseId,
     pub(crate) why: Closing,
     pub(crate) tries: Tries,
-    /// By then the store has let go of it by itself.
-    pub(crate) until: Moment,
+    /// By then the store has let go of it by itself. Absent before the first attempt: it waits for the work under the
+    /// lease, however long that takes.
+    pub(crate) until: Option<Moment>,
 }
 
 impl Live {

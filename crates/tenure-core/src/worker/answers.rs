@@ -7,7 +7,7 @@ use super::{Worker, spread};
 use crate::campaign::{Campaign, Event, Own};
 use crate::lease::{Lease, Live, Opening, Tries, Unsettled};
 use crate::message::{
-    Answer, Call, Claimed, Grant, Holding, Notice, Released, Request, Said, Seq, Stamp, Want, Wish,
+    Answer, Call, Claimed, Closing, Grant, Holding, Notice, Released, Request, Said, Seq, Stamp, Want, Wish,
 };
 use crate::moment::Moment;
 use crate::names::{ResourceName, Tickets};
@@ -28,7 +28,11 @@ impl Worker {
         match &mut self.lease {
             Lease::Opening(opening) if opening.id == request.lease => match said {
                 Said::Opened => self.opened(now, stamp),
-                _ => self.lease = Lease::Absent { open_at: now.at + self.backoff(now) },
+                _ => {
+                    // An attempt that was not answered may have opened it: what that left behind goes, too.
+                    self.lease = Lease::Absent { open_at: now.at + self.backoff(now) };
+                    self.bid_farewell(now, request.lease, Closing::Expired);
+                }
             },
             Lease::Live(live) if live.id == request.lease => match said {
                 Said::Kept { notices, .. } if live.renewal.awaits(request.seq) => {

@@ -29,7 +29,8 @@ impl Worker {
         self.tend_lease(now);
         self.send_due(now, Batch::Claims);
         self.send_due(now, Batch::Releases);
-        self.farewells.retain(|farewell| !now.at.has_surely_reached(farewell.until));
+        self.farewells
+            .retain(|farewell| !farewell.until.is_some_and(|until| now.at.has_surely_reached(until)));
         self.finish_leaving(now);
         self.send_farewells(now);
     }
@@ -67,6 +68,8 @@ impl Worker {
             // Whatever the store may say to it now, nothing is left of it.
             Lease::Opening(opening) if now.at.has_reached(opening.first_asked_at + self.timing.trust()) => {
                 self.out.extend(opening.tries.under_way().map(Output::Abandon));
+                // It may stand there all the same, and with it what proves that we live.
+                self.bid_farewell(now, opening.id, Closing::Expired);
                 Lease::Absent { open_at: now.at + self.backoff(now) }
             }
             Lease::Opening(opening) if opening.tries.is_next(now.at) => {
@@ -152,7 +155,10 @@ impl Worker {
             let Farewell { id, why, ref tries, .. } = self.farewells[index];
             if tries.is_next(now.at) && self.may_close(id) {
                 let attempt = self.send(now, id, self.timing.ttl() / 4, Call::Close(why));
-                self.farewells[index].tries = Tries::Out(attempt);
+                let until = now.at + self.timing.ttl() * 2;
+                let farewell = &mut self.farewells[index];
+                farewell.tries = Tries::Out(attempt);
+                farewell.until.get_or_insert(until);
             }
         }
     }
@@ -179,9 +185,8 @@ impl Worker {
         self.out.extend(single.chain(batches).map(Output::Abandon));
     }
 
-    fn bid_farewell(&mut self, now: Now, id: LeaseId, why: Closing) {
-        let until = now.at + self.timing.ttl() * 2;
-        self.farewells.push(Farewell { id, why, tries: Tries::Next(now.at), until });
+    pub(super) fn bid_farewell(&mut self, now: Now, id: LeaseId, why: Closing) {
+        self.farewells.push(Farewell { id, why, tries: Tries::Next(now.at), until: None });
     }
 
     /// A lease is closed only when the last work under it has ended.

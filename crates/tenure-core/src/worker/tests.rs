@@ -308,6 +308,43 @@ fn a_lease_that_the_store_forgot_is_closed_too_when_the_work_under_it_has_ended(
     assert_eq!(closed.map(|request| Some(request.lease)), Some(old));
 }
 
+#[test]
+fn a_lease_whose_work_outlasts_it_for_long_is_closed_all_the_same_when_the_work_has_ended() {
+    let mut stage = Stage::owning();
+    let old = stage.worker.lease().unwrap();
+    let closes = |request: &&Request| matches!(request.call, Call::Close(_)) && request.lease == old;
+
+    stage.pass(TRUST + 10 * 9_000);
+    assert_eq!(stage.every.iter().filter(closes).count(), 0);
+    stage.stopped("r", 1);
+
+    assert_eq!(stage.every.iter().filter(closes).count(), 1);
+}
+
+#[test]
+fn a_lease_whose_opening_was_given_up_is_closed() {
+    let mut stage = Stage::new();
+    stage.enter("r");
+    let opening = stage.sent.clone().unwrap().lease;
+
+    stage.pass(TRUST);
+
+    let closed = stage.every.iter().find(|request| matches!(request.call, Call::Close(_)));
+    assert_eq!(closed.map(|request| request.lease), Some(opening));
+}
+
+#[test]
+fn a_lease_that_is_gone_before_it_was_known_to_be_open_is_closed() {
+    let mut stage = Stage::new();
+    stage.enter("r");
+    let opening = stage.sent.clone().unwrap().lease;
+
+    stage.answer(Said::Gone);
+
+    let closed = stage.every.iter().find(|request| matches!(request.call, Call::Close(_)));
+    assert_eq!(closed.map(|request| request.lease), Some(opening));
+}
+
 // ---- what the store says -----------------------------------------------------------------------------------
 
 // req: H3
