@@ -100,6 +100,28 @@ fn what_holds_lease_ids_is_for_this_user_only() {
 }
 
 #[test]
+fn a_folder_for_locks_that_is_not_ours_alone_is_refused() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let folder = Folder::new();
+    let locks = folder.0.join("tenure.db-tenure");
+    std::fs::create_dir(&locks).expect("a folder");
+    let mode =
+        |mode| std::fs::set_permissions(&locks, std::fs::Permissions::from_mode(mode)).expect("a mode");
+
+    for others in [0o755, 0o710, 0o702] {
+        mode(others);
+        let (kind, told) = refused(&folder.file());
+        assert!(kind == Kind::Refused && told.contains("others have rights to it"), "{told}");
+    }
+    mode(0o700);
+    drop(open(&folder.file()));
+    chown(&locks, Some(12_345), None).expect("these tests run as root");
+
+    let (kind, told) = refused(&folder.file());
+    assert!(kind == Kind::Refused && told.ends_with("it belongs to another user"), "{told}");
+}
+
+#[test]
 fn a_file_system_that_is_not_known_to_be_safe_is_refused_by_name() {
     let (kind, told) = refused(Path::new("/proc/tenure.db"));
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, access, statfs, statx};
+use rustix::process::geteuid;
 
 use super::lock::{Identity, make_folder};
 use super::trouble::refused_by_kernel;
@@ -108,9 +109,22 @@ impl Place {
         Ok(())
     }
 
-    /// Makes the folder for locks and sockets.
+    /// Makes the folder for locks and sockets, and refuses one that others can look into or change: who can take a
+    /// lock away, or make hints, is believed.
     pub(super) fn make_folder(&self) -> Result<(), Error> {
-        make_folder(&self.folder).map_err(|error| refused_by_kernel("make the folder", &self.folder, error))
+        let trouble = |error| refused_by_kernel("make the folder", &self.folder, error);
+        make_folder(&self.folder).map_err(trouble)?;
+        let found = fs::symlink_metadata(&self.folder).map_err(trouble)?;
+        let refused =
+            |why: &str| Error::refused(format!("cannot use the folder `{}`: {why}", self.folder.display()));
+        if found.uid() != geteuid().as_raw() {
+            return Err(refused("it belongs to another user"));
+        }
+        let mode = found.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(refused(&format!("others have rights to it (its mode is {mode:o}; 700 is safe)")));
+        }
+        Ok(())
     }
 
     /// Which files lie there now, if they all do.
