@@ -134,10 +134,15 @@ impl SqliteStore {
             // Who dropped its interest meanwhile does not hear it.
             let _ = reply.send(job(desk));
         });
-        let gone = || Error::unavailable("a thread of the store has ended");
-        desk.send(job).map_err(|_| gone())?;
-        answer.await.unwrap_or_else(|_| Err(gone()))
+        desk.send(job).map_err(|_| ended())?;
+        answer
+            .await
+            .unwrap_or_else(|_| Err(Error::unavailable("a thread of the store failed at this request")))
     }
+}
+
+fn ended() -> Error {
+    Error::unavailable("a thread of the store has ended")
 }
 
 /// What becomes of a job that nobody waits for any more when its turn comes.
@@ -177,12 +182,12 @@ impl Store for SqliteStore {
     }
 
     fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
+        let (to, hints) = tokio::sync::mpsc::unbounded_channel();
+        let (reply, bound) = oneshot::channel();
+        // The ears make the socket: a disk may hang, and the caller's thread must not.
+        self.shared.ears.tell(News::Listen { lease, to, reply });
         Box::pin(async move {
-            let folder = &self.shared.place.folder;
-            let socket = hints::listen(folder, lease)
-                .map_err(|error| trouble::refused_by_kernel("make a socket in", folder, error))?;
-            let (to, hints) = tokio::sync::mpsc::unbounded_channel();
-            self.shared.ears.tell(News::Listen(lease, socket, to));
+            bound.await.unwrap_or_else(|_| Err(ended()))?;
             Ok(hints)
         })
     }
@@ -238,3 +243,5 @@ impl Store for SqliteStore {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod threads;

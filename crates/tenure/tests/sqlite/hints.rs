@@ -56,3 +56,55 @@ async fn a_path_longer_than_a_socket_address_has_hints_too() {
 
     assert_eq!(hints.recv().await.expect("a hint").after, Duration::ZERO);
 }
+
+#[tokio::test]
+async fn a_subscription_that_is_repeated_takes_the_place_of_the_earlier_one() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut owner = Asker::opened(&store, "owner", LONG).await;
+    let mut waiter = Asker::opened(&store, "waiter", LONG).await;
+    let mut earlier = waiter.hints().await;
+    owner.granted("job").await;
+    waiter.waits("job").await;
+
+    // The earlier one is kept, dropped, and dropped while a hint arrives there.
+    let mut hints = waiter.hints().await;
+    let ended = tokio::time::timeout(LIMIT, earlier.recv()).await.expect("the earlier one ends");
+    assert!(ended.is_none());
+    drop(hints);
+    hints = waiter.hints().await;
+    drop(hints);
+    owner.release("job").await;
+    hints = waiter.hints().await;
+    owner.granted("other").await;
+    waiter.waits("other").await;
+    owner.release("other").await;
+
+    let other = async { while hints.recv().await.expect("a hint").resource != name("other") {} };
+    tokio::time::timeout(LIMIT, other).await.expect("the hint arrives");
+}
+
+#[tokio::test]
+async fn the_hints_of_a_lease_that_is_closed_fall_silent_and_its_socket_goes() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut waiter = Asker::opened(&store, "waiter", LONG).await;
+    let mut hints = waiter.hints().await;
+    let sockets = || {
+        let files = std::fs::read_dir(folder.0.join("tenure.db-tenure")).expect("the folder");
+        files
+            .filter(|file| file.as_ref().is_ok_and(|file| file.path().extension() == Some("sock".as_ref())))
+            .count()
+    };
+    assert_eq!(sockets(), 1);
+
+    waiter.close().await;
+
+    let until = Instant::now() + LIMIT;
+    while sockets() > 0 {
+        assert!(Instant::now() < until, "the socket is still there");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Whoever finds that a stream has ended subscribes again, and this lease is over.
+    assert_eq!(hints.try_recv(), Err(tokio::sync::mpsc::error::TryRecvError::Empty));
+}

@@ -2,6 +2,7 @@
 //!
 //! The caller waits for the answer without blocking; one that no longer waits only drops its interest.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -76,12 +77,10 @@ impl Desk {
         let (ready, is_ready) = mpsc::channel();
         let shared = Arc::clone(shared);
         let run = move || match Self::open(shared, sweeper, Missing::Make) {
-            Ok(mut desk) => {
+            Ok(desk) => {
                 // The one who waits for it may have given up.
                 let _ = ready.send(Ok(()));
-                for job in jobs {
-                    job(&mut desk);
-                }
+                desk.work(jobs);
             }
             Err(error) => drop(ready.send(Err(error))),
         };
@@ -91,6 +90,22 @@ impl Desk {
             .recv()
             .unwrap_or_else(|_| Err(Error::unavailable("a thread of the store ended at its start")))?;
         Ok(to)
+    }
+
+    /// Carries out jobs until nobody can give any more. One that panics is answered by nobody, and costs the connection,
+    /// of which nothing is known then; the desk goes on.
+    fn work(mut self, jobs: mpsc::Receiver<Job>) {
+        let mut is_in_doubt = false;
+        for job in jobs {
+            if is_in_doubt {
+                // Where it cannot be opened now, the old connection has rolled back and says itself what it cannot do.
+                match Self::open(Arc::clone(&self.shared), self.sweeper.clone(), Missing::Leave) {
+                    Ok(desk) => (self, is_in_doubt) = (desk, false),
+                    Err(error) => tracing::warn!(%error, "the store is not opened again after a panic"),
+                }
+            }
+            is_in_doubt |= panic::catch_unwind(AssertUnwindSafe(|| job(&mut self))).is_err();
+        }
     }
 
     fn open(

@@ -14,11 +14,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tenure_core::{Hint, LeaseId, ResourceName};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 
 use super::desk::Job;
 use super::hints::{self, Hinted};
 use super::host::Process;
 use super::lock::{self, Verdict};
+use super::trouble::refused_by_kernel;
 use super::watch::{Role, Target, Watch};
 use crate::Error;
 
@@ -30,8 +32,8 @@ const LAST_RETRY: Duration = Duration::from_millis(100);
 /// What the ears are told.
 #[derive(Debug)]
 pub(super) enum News {
-    /// Hints for this lease arrive here, and are wanted there.
-    Listen(LeaseId, UnixDatagram, UnboundedSender<Hint>),
+    /// Hints for this lease are wanted there. It takes the place of what was wanted before.
+    Listen { lease: LeaseId, to: UnboundedSender<Hint>, reply: oneshot::Sender<Result<(), Error>> },
     /// Whom our leases watch now.
     Watch(Vec<Watch>),
     /// A lease of ours was closed.
@@ -114,10 +116,18 @@ struct Listening {
     desk: mpsc::Sender<Job>,
     from: mpsc::Receiver<News>,
     bell: UnixDatagram,
-    listeners: HashMap<LeaseId, (UnixDatagram, UnboundedSender<Hint>)>,
+    listeners: HashMap<LeaseId, Listener>,
     /// By who watches and why, whom.
     watches: HashMap<(LeaseId, ResourceName), (Role, Vec<LeaseId>)>,
     watched: HashMap<LeaseId, Watched>,
+}
+
+/// One who wants the hints for a lease.
+struct Listener {
+    /// Absent when the lease is closed: nothing comes any more, but the stream does not end, or it would be asked for
+    /// again.
+    socket: Option<UnixDatagram>,
+    to: UnboundedSender<Hint>,
 }
 
 struct Watched {
@@ -164,9 +174,11 @@ impl Listening {
     fn wait(&self) -> Ready {
         let mut who = Vec::new();
         let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
-        for (lease, (socket, _)) in &self.listeners {
-            fds.push(PollFd::new(socket, PollFlags::IN));
-            who.push((*lease, false));
+        for (lease, listener) in &self.listeners {
+            if let Some(socket) = &listener.socket {
+                fds.push(PollFd::new(socket, PollFlags::IN));
+                who.push((*lease, false));
+            }
         }
         for (lease, watched) in &self.watched {
             if let Some(pidfd) = &watched.pidfd {
@@ -192,10 +204,10 @@ impl Listening {
 
     fn hear(&mut self, news: News) {
         match news {
-            News::Listen(lease, socket, to) => drop(self.listeners.insert(lease, (socket, to))),
+            News::Listen { lease, to, reply } => self.listen(lease, to, reply),
             News::Watch(watches) => watches.into_iter().for_each(|watch| self.watch(watch)),
             News::Closed(lease) => {
-                if self.listeners.remove(&lease).is_some() {
+                if self.listeners.get_mut(&lease).and_then(|listener| listener.socket.take()).is_some() {
                     hints::remove(&self.folder, lease);
                 }
                 let over: Vec<_> = self.watches.keys().filter(|(by, _)| *by == lease).cloned().collect();
@@ -208,7 +220,7 @@ impl Listening {
                 let behind = self.watches.iter();
                 let behind = behind.filter(|(_, (role, whom))| *role == Role::Head && whom.contains(&lease));
                 for ((by, resource), _) in behind {
-                    if let Some((_, to)) = self.listeners.get(by) {
+                    if let Some(Listener { to, .. }) = self.listeners.get(by) {
                         let hint = Hint { lease: *by, resource: resource.clone(), after: Duration::ZERO };
                         // Who does not listen any more needs no hint.
                         let _ = to.send(hint);
@@ -220,17 +232,52 @@ impl Listening {
         }
     }
 
+    /// Makes the socket for a lease, and forgets those whom nobody listens to any more: a lease may end unheard.
+    fn listen(
+        &mut self,
+        lease: LeaseId,
+        to: UnboundedSender<Hint>,
+        reply: oneshot::Sender<Result<(), Error>>,
+    ) {
+        let gone = self.listeners.extract_if(|_, listener| listener.to.is_closed());
+        gone.for_each(|(lease, _)| hints::remove(&self.folder, lease));
+        if reply.is_closed() {
+            return;
+        }
+        let made = hints::listen(&self.folder, lease).map(|socket| {
+            let listener = Listener { socket: Some(socket), to };
+            let before = self.listeners.insert(lease, listener);
+            // What had arrived for the one before is not lost.
+            if let Some(socket) = before.and_then(|before| before.socket) {
+                self.pass_on_from(lease, &socket);
+            }
+        });
+        let made = made.map_err(|error| refused_by_kernel("make a socket in", &self.folder, error));
+        // Who does not wait for it any more is found when the next one listens.
+        let _ = reply.send(made);
+    }
+
     fn pass_on(&mut self, lease: LeaseId) {
-        let Some((socket, to)) = self.listeners.get(&lease) else { return };
+        let Some(socket) = self.listeners.get_mut(&lease).and_then(|listener| listener.socket.take()) else {
+            return;
+        };
+        if self.pass_on_from(lease, &socket) {
+            self.listeners.entry(lease).and_modify(|listener| listener.socket = Some(socket));
+        } else {
+            self.listeners.remove(&lease);
+            hints::remove(&self.folder, lease);
+        }
+    }
+
+    /// Whether anybody wants what arrives there.
+    fn pass_on_from(&self, lease: LeaseId, socket: &UnixDatagram) -> bool {
+        let Some(Listener { to, .. }) = self.listeners.get(&lease) else { return false };
         let hints = hints::receive(socket, lease);
         if hints.iter().any(|hint| hint.after.is_zero()) {
             // Noted first: the claim follows at once.
             self.hinted.note(lease);
         }
-        if hints.into_iter().any(|hint| to.send(hint).is_err()) {
-            self.listeners.remove(&lease);
-            hints::remove(&self.folder, lease);
-        }
+        hints.into_iter().all(|hint| to.send(hint).is_ok())
     }
 
     fn watch(&mut self, watch: Watch) {
