@@ -85,6 +85,10 @@ impl SqliteStore {
     /// as one of them has it open nobody takes the worker for dead.
     #[must_use]
     pub fn lock(&self, lease: LeaseId) -> Option<File> {
+        if self.shared.proof == Proof::Off {
+            // There it proves nothing.
+            return None;
+        }
         lock::share(&lock::path(&self.shared.place.folder, lease))
     }
 
@@ -96,10 +100,7 @@ impl SqliteStore {
     pub fn take_lock(&self, lease: LeaseId) -> Result<File, Error> {
         let Shared { place, .. } = &*self.shared;
         let path = lock::path(&place.folder, lease);
-        let Some(files) = place.files() else {
-            return Err(Error::unavailable(format!("cannot lock in `{}`: it is gone", place.path.display())));
-        };
-        lock::take(&path, files.database)
+        lock::take(&path, None)
             .map_err(|error| trouble::refused_by_kernel("make the lock file", &path, error))?;
         lock::share(&path).ok_or_else(|| {
             Error::refused(format!("cannot take the lock `{}`: another process has it", path.display()))
@@ -177,8 +178,16 @@ impl Store for SqliteStore {
             Call::Open { .. } | Call::Claim(_) => (&self.claims, Late::Skip),
             Call::Release(_) => (&self.claims, Late::Do),
         };
-        let request = request.clone();
-        Box::pin(self.at(desk, move |desk| desk.call(&request), late))
+        let (request, claims) = (request.clone(), self.claims.clone());
+        let call = move |desk: &mut Desk| {
+            let answer = desk.call(&request);
+            if let (Call::Close(_), lease) = (&request.call, request.lease) {
+                // An attempt to open it that was given up may be at work there still, and take the lock once more.
+                let _ = claims.send(Box::new(move |desk| desk.let_go(lease)));
+            }
+            answer
+        };
+        Box::pin(self.at(desk, call, late))
     }
 
     fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {

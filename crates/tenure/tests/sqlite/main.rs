@@ -7,6 +7,7 @@
 mod agreement;
 mod child;
 mod deaths;
+mod endings;
 mod hints;
 mod opening;
 mod replaced;
@@ -82,12 +83,16 @@ impl<'s> Asker<'s> {
     }
 
     async fn ask(&mut self, call: Call) -> Result<Answer, tenure::Error> {
+        self.ask_within(LIMIT, call).await
+    }
+
+    async fn ask_within(&mut self, limit: Duration, call: Call) -> Result<Answer, tenure::Error> {
         self.seq += 1;
         let request = Request {
             lease: self.lease,
             seq: Seq(self.seq),
             asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
-            limit: LIMIT,
+            limit,
             judged_by: self.judged_by,
             longest: Duration::ZERO,
             call,

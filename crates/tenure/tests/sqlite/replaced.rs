@@ -1,14 +1,41 @@
 //! A file that was replaced is another store: what was opened in the old one is gone.
 
+use super::child::Process;
 use super::*;
 use tenure::{Kind, Timing, Worker};
+use tenure_core::Why;
 
-fn remove(path: &Path) {
+pub(crate) fn remove(path: &Path) {
     for suffix in ["", "-wal", "-shm"] {
         let mut file = path.as_os_str().to_owned();
         file.push(suffix);
         std::fs::remove_file(file).expect("it was there");
     }
+}
+
+/// A copy of the file, as a backup makes it.
+fn copy(path: &Path) -> PathBuf {
+    let copy = path.with_extension("copy");
+    let db = rusqlite::Connection::open(path).expect("SQLite opens it");
+    db.execute("VACUUM INTO ?1", [copy.to_str().expect("a path")]).expect("a copy");
+    copy
+}
+
+/// Puts the copy in the place of the file.
+fn restore(path: &Path, copy: &Path) {
+    remove(path);
+    std::fs::rename(copy, path).expect("another file");
+}
+
+fn open_without_proof(path: &Path) -> SqliteStore {
+    SqliteStore::open_without_proof(path, &Namespace::default()).expect("the store opens")
+}
+
+/// Why `path` does not open for now.
+fn unavailable(path: &Path) -> String {
+    let error = SqliteStore::open(path, &Namespace::default()).expect_err("it must wait");
+    assert_eq!(error.kind(), Kind::Unavailable);
+    error.to_string()
 }
 
 #[tokio::test]
@@ -42,13 +69,7 @@ async fn a_copy_in_the_files_place_does_not_keep_the_lease_either() {
     let store = open(&folder.file());
     let mut owner = Asker::opened(&store, "owner", LONG).await;
     owner.granted("job").await;
-    let copy = folder.0.join("copy.db");
-    let db = rusqlite::Connection::open(folder.file()).expect("SQLite opens it");
-    db.execute("VACUUM INTO ?1", [copy.to_str().expect("a path")]).expect("a copy");
-    drop(db);
-
-    remove(&folder.file());
-    std::fs::rename(&copy, folder.file()).expect("another file");
+    restore(&folder.file(), &copy(&folder.file()));
 
     assert_eq!(owner.said(Call::Renew).await, Said::Gone);
     assert_eq!(owner.said(Call::Renew).await, Said::Gone);
@@ -73,4 +94,132 @@ async fn a_worker_whose_file_was_removed_owns_again_in_a_new_one() {
     tokio::time::timeout(LIMIT, run).await.expect("it owns again").expect("it ran");
 
     assert!(tokens.is_sorted() && tokens.len() == 2, "{tokens:?}");
+}
+
+#[tokio::test]
+async fn a_backup_in_the_files_place_grants_nothing_while_an_owner_trusts() {
+    for boot in ["", "UPDATE meta SET boot = 'before'; UPDATE lease SET boot = 'before'"] {
+        let folder = Folder::new();
+        let store = open(&folder.file());
+        // The backup does not know the owner.
+        let backup = copy(&folder.file());
+        rusqlite::Connection::open(&backup).and_then(|db| db.execute_batch(boot)).expect("of that boot");
+        let mut owner = Asker::opened(&store, "owner", LONG).await;
+        let before = owner.granted("job").await;
+
+        restore(&folder.file(), &backup);
+
+        let told = unavailable(&folder.file());
+        assert!(told.contains("it is not the file that was here before"), "{told}");
+        assert_eq!(owner.said(Call::Renew).await, Said::Gone);
+        assert!(unavailable(&folder.file()).contains("still hold locks"), "its work may not have ended");
+        owner.close().await;
+
+        let restored = open(&folder.file());
+        let mut next = Asker::opened(&restored, "next", LONG).await;
+        assert!(next.granted("job").await.token > before.token);
+        // It is known now, also while it is in use.
+        let _another = open(&folder.file());
+    }
+}
+
+#[tokio::test]
+async fn a_backup_that_is_restored_while_nobody_runs_grants_at_once() {
+    let folder = Folder::new();
+    let mut child = Process::start("owner", &folder.file());
+    let backup = copy(&folder.file());
+    child.kill();
+
+    restore(&folder.file(), &backup);
+
+    let store = open(&folder.file());
+    let mut next = Asker::opened(&store, "next", LONG).await;
+    let mut hints = next.hints().await;
+    next.wins("job", &mut hints).await;
+}
+
+#[tokio::test]
+async fn without_proofs_another_file_grants_nothing_either_while_an_owner_trusts() {
+    let folder = Folder::new();
+    let store = open_without_proof(&folder.file());
+    let mut owner = Asker::opened(&store, "owner", LONG).await;
+    owner.granted("job").await;
+    // The backup knows the owner, and would keep its lease for ever.
+    let backup = copy(&folder.file());
+
+    restore(&folder.file(), &backup);
+
+    assert!(unavailable(&folder.file()).contains("still hold locks"));
+    assert_eq!(owner.said(Call::Renew).await, Said::Gone);
+    assert_eq!(owner.said(Call::Renew).await, Said::Gone);
+    owner.close().await;
+    // It said farewell: nobody has to wait for its work.
+    std::fs::remove_file(folder.file()).expect("it was there");
+    let empty = open(&folder.file());
+    Asker::opened(&empty, "next", LONG).await.granted("job").await;
+}
+
+#[tokio::test]
+async fn without_proofs_another_file_grants_nothing_while_the_work_of_the_dead_may_go_on() {
+    for is_empty in [true, false] {
+        let folder = Folder::new();
+        let backup = folder.0.join("backup.db");
+        drop(open(&backup));
+        let mut child = Process::start("owner without proof", &folder.file());
+        child.kill();
+        match is_empty {
+            true => std::fs::remove_file(folder.file()).expect("it was there"),
+            false => std::fs::rename(&backup, folder.file()).expect("another file"),
+        }
+        for log in ["tenure.db-wal", "tenure.db-shm"] {
+            std::fs::remove_file(folder.0.join(log)).expect("it was there");
+        }
+
+        let opened_at = Instant::now();
+        let store = open(&folder.file());
+        let mut next = Asker::opened(&store, "next", LONG).await;
+        let mut hints = next.hints().await;
+        let waiting = next.waits("job").await;
+        assert_eq!(waiting.why, Why::Quarantine);
+        next.wins("job", &mut hints).await;
+
+        let after = opened_at.elapsed();
+        assert!(after >= 4 * SHORT, "the lease of the dead was longer than {after:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_lock_of_a_lease_that_is_not_opened_yet_holds_nobody_up() {
+    let folder = Folder::new();
+    let (one, two) = (open(&folder.file()), open(&folder.file()));
+    let (mut first, mut second) = (Asker::new(&one), Asker::new(&two));
+    let _held = (one.take_lock(first.lease).expect("a lock"), two.take_lock(second.lease).expect("a lock"));
+
+    remove(&folder.file());
+
+    assert_eq!(first.open("first", LONG).await, Said::Opened);
+    assert_eq!(second.open("second", LONG).await, Said::Opened);
+    first.granted("job").await;
+    // From now on they do.
+    remove(&folder.file());
+    assert!(unavailable(&folder.file()).contains("still hold locks"));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_looked_at_costs_no_lease() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut owner = Asker::opened(&store, "owner", LONG).await;
+    owner.granted("job").await;
+    let away = folder.0.with_extension("away");
+
+    // A path that leads nowhere, for ever.
+    std::fs::rename(&folder.0, &away).expect("moved");
+    std::os::unix::fs::symlink(&folder.0, &folder.0).expect("a link to itself");
+    let error = owner.ask(Call::Renew).await.expect_err("nobody knows");
+    assert_eq!(error.kind(), Kind::Unavailable);
+    std::fs::remove_file(&folder.0).expect("the link goes");
+    std::fs::rename(&away, &folder.0).expect("moved back");
+
+    assert!(matches!(owner.said(Call::Renew).await, Said::Kept { .. }));
 }

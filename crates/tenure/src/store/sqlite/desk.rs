@@ -134,29 +134,41 @@ impl Desk {
             stamp,
         })
     }
+
     /// Carries out what a worker asks.
     pub(super) fn call(&mut self, request: &Request) -> Result<Answer, Error> {
-        let is_open = matches!(request.call, Call::Open { .. });
-        let replaced = self.follow(if is_open { Missing::Make } else { Missing::Leave });
+        let answered = self.answer(request);
+        if matches!(request.call, Call::Close(_)) {
+            // No work stands on a lease that is closed. Where that cannot be written down, others can prove it now.
+            self.let_go(request.lease);
+        }
+        answered
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<Answer, Error> {
         let lock = lock::path(&self.shared.place.folder, request.lease);
-        let opened_elsewhere =
-            lock::database_of(&lock).is_some_and(|database| database != self.files.database);
-        let foreign = opened_elsewhere || replaced.is_err();
-        let doing = match (&request.call, foreign) {
-            (Call::Renew | Call::Claim(_) | Call::Release(_) | Call::Held, true) => {
-                return Ok(self.gone(request));
+        let opened_in = lock::database_of(&lock);
+        let is_foreign = |here| opened_in.is_some_and(|database| database != here);
+        let doing = match request.call {
+            Call::Open { .. } => {
+                self.follow(self.found()?, Missing::Make)?;
+                return self.open_lease(request, &lock);
             }
-            (Call::Close(_), true) => {
-                self.let_go(request.lease);
-                return Ok(Answer { said: Said::Closed, ..self.gone(request) });
-            }
-            (Call::Open { .. }, _) => return replaced.and_then(|()| self.open_lease(request, &lock)),
-            (Call::Renew, false) => "renew the lease in",
-            (Call::Claim(_), false) => "claim in",
-            (Call::Release(_), false) => "release in",
-            (Call::Held, false) => "ask for what is held in",
-            (Call::Close(_), false) => "close the lease in",
+            Call::Renew => "renew the lease in",
+            Call::Claim(_) => "claim in",
+            Call::Release(_) => "release in",
+            Call::Held => "ask for what is held in",
+            Call::Close(_) => "close the lease in",
         };
+        // Only what was seen counts: where we cannot look, we do not know.
+        let found = self.found()?;
+        if found.is_none_or(|found| is_foreign(found.database)) {
+            return Ok(self.gone(request));
+        }
+        self.follow(found, Missing::Leave)?;
+        if is_foreign(self.files.database) {
+            return Ok(self.gone(request));
+        }
         let is_claim = matches!(request.call, Call::Claim(_));
         let starts_durable = is_claim && (self.shared.hinted.take(request.lease) || self.expects_grant);
         let done = self.transact(request.limit, starts_durable, |step| step.apply(request, None));
@@ -165,7 +177,6 @@ impl Desk {
             Call::Claim(_) => self.expects_grant = after.granted,
             // What was just let go is for others.
             Call::Release(_) => self.expects_grant = false,
-            Call::Close(_) => self.let_go(request.lease),
             _ => {}
         }
         Ok(answer)
@@ -177,7 +188,7 @@ impl Desk {
         doing: &str,
         act: impl Fn(&mut Step<'_>) -> Outcome<T>,
     ) -> Result<T, Error> {
-        self.follow(Missing::Leave)?;
+        self.follow(self.found()?, Missing::Leave)?;
         let done = self.transact(schema::PATIENCE, false, act);
         done.map(|(done, _)| done).map_err(|trouble| trouble.told(doing, &self.shared.place.path))
     }
@@ -187,30 +198,34 @@ impl Desk {
         &mut self,
         act: impl FnOnce(&Connection, i64, tenure_core::StoreTime) -> Outcome<T>,
     ) -> Result<T, Error> {
-        self.follow(Missing::Leave)?;
+        self.follow(self.found()?, Missing::Leave)?;
         self.patience.until(schema::PATIENCE);
         let (shared, namespace) = (Arc::clone(&self.shared), self.namespace);
         let read = |db: &mut Connection| {
             let snapshot = db.transaction()?;
             // Its first statement: the clock is read after the state is fixed.
-            let ahead = schema::ahead(&snapshot, &shared.host)?.ok_or_else(|| other_boot(&shared.place))?;
-            act(&snapshot, namespace, shared.host.now(ahead))
+            let meta = schema::meta(&snapshot, &shared.host)?.ok_or_else(|| other_boot(&shared.place))?;
+            act(&snapshot, namespace, shared.host.now(meta.ahead_us))
         };
         read(&mut self.db).map_err(|trouble| trouble.told("read", &self.shared.place.path))
     }
 
     /// Opens a lease: first its lock, then its row.
     fn open_lease(&mut self, request: &Request, path: &Path) -> Result<Answer, Error> {
-        let is_ours = schema::ahead(&self.db, &self.shared.host);
+        let is_ours = schema::meta(&self.db, &self.shared.host);
         if is_ours.map_err(|trouble| trouble.told("read", &self.shared.place.path))?.is_none() {
             // A system with another boot id was here while no lease of ours lived: settle that again.
             *self = Self::open(Arc::clone(&self.shared), self.sweeper.clone(), Missing::Leave)?;
         }
-        let taken = match self.shared.proof {
-            Proof::Off => Taken::ByOthers,
-            Proof::On => lock::take(path, self.files.database)
-                .map_err(|error| refused_by_kernel("make the lock file", path, error))?,
+        let unproved = match (self.shared.proof, &request.call) {
+            (Proof::Off, Call::Open { ttl, .. }) => Some(*ttl),
+            _ => None,
         };
+        // Without proofs the row does not name the lock. It is taken all the same: whoever puts another file in this
+        // one's place finds it.
+        let opening = lock::Opening { database: self.files.database, unproved };
+        let taken = lock::take(path, Some(opening))
+            .map_err(|error| refused_by_kernel("make the lock file", path, error))?;
         let opener = Opener {
             lock: match taken {
                 Taken::Now(lock) | Taken::Before(lock) => Some(lock),
@@ -246,11 +261,12 @@ impl Desk {
         loop {
             self.make_durable(durable)?;
             let transaction = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let ahead = schema::ahead(&transaction, &self.shared.host)?;
-            let ahead = ahead.ok_or_else(|| other_boot(&self.shared.place))?;
+            let meta = schema::meta(&transaction, &self.shared.host)?;
+            let meta = meta.ok_or_else(|| other_boot(&self.shared.place))?;
             // Read under the lock: the order of times is the order of steps.
-            let now = self.shared.host.now(ahead);
+            let now = self.shared.host.now(meta.ahead_us);
             let mut step = Step::new(&transaction, self.namespace, now, Host::wall())?;
+            step.quiet_until = meta.quiet_until;
             let done = act(&mut step)?;
             if step.granted && !durable {
                 durable = true;
@@ -311,22 +327,32 @@ impl Desk {
         }
     }
 
-    /// Follows the path to another file, if there is another one now.
-    fn follow(&mut self, missing: Missing) -> Result<(), Error> {
-        if self.shared.place.files() == Some(self.files) {
+    /// Follows the path to another file, if another one was found there.
+    fn follow(&mut self, found: Option<Files>, missing: Missing) -> Result<(), Error> {
+        if found == Some(self.files) {
             return Ok(());
         }
         *self = Self::open(Arc::clone(&self.shared), self.sweeper.clone(), missing)?;
         Ok(())
     }
 
+    /// Which files lie there now.
+    fn found(&self) -> Result<Option<Files>, Error> {
+        let path = &self.shared.place.path;
+        self.shared.place.files().map_err(|error| {
+            Error::unavailable(format!("cannot look for `{}`: the system refused", path.display()))
+                .because(error)
+        })
+    }
+
     /// The answer of a store that is no longer the one in which the lease was opened.
     fn gone(&self, request: &Request) -> Answer {
         let longest = self.stamp.longest.max(request.longest);
-        Answer { stamp: Stamp { longest, ..self.stamp }, said: Said::Gone }
+        let said = if matches!(request.call, Call::Close(_)) { Said::Closed } else { Said::Gone };
+        Answer { stamp: Stamp { longest, ..self.stamp }, said }
     }
 
-    fn let_go(&self, lease: LeaseId) {
+    pub(super) fn let_go(&self, lease: LeaseId) {
         lock::let_go(&lock::path(&self.shared.place.folder, lease));
         self.shared.hinted.take(lease);
         self.shared.ears.tell(News::Closed(lease));

@@ -2,13 +2,17 @@
 //!
 //! The lock belongs to the open file (OFD), so it ends when the last process that has the file open is gone,
 //! and only then. Locks are kept per process, not per store: dropping a store does not end the work.
+//!
+//! What stands in the file says how much the lock tells. Nothing: all who do the work hold it. `new`: the lease is not
+//! opened yet, so there is no work. A number: the work may outlive all who hold it, by so many milliseconds.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tenure_core::LeaseId;
@@ -32,9 +36,25 @@ impl Identity {
 struct Held {
     file: File,
     identity: Identity,
-    /// The database in which the lease was opened.
-    database: Identity,
+    /// Absent before the lease is opened.
+    opening: Option<Opening>,
 }
+
+/// The lease that is to be opened under a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Opening {
+    /// The database in which it is opened.
+    pub(super) database: Identity,
+    /// How long its work may outlive all who hold the lock, if it may.
+    pub(super) unproved: Option<Duration>,
+}
+
+/// What stands in the file of a lock whose lease is not opened yet.
+const NEW: &str = "new";
+/// What is made of a file that says nothing sensible: no lease is longer.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// How often a lock is taken again whose file was removed meanwhile.
+const TRIES: usize = 8;
 
 static HELD: Mutex<Option<HashMap<PathBuf, Held>>> = Mutex::new(None);
 
@@ -68,31 +88,62 @@ pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
     if fs::symlink_metadata(folder)?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
 }
 
-/// Takes the lock at `path` for this process, making the file if need be, and keeps it until [`let_go`].
-pub(super) fn take(path: &Path, database: Identity) -> io::Result<Taken> {
-    if let Some(held) = registry().as_ref().and_then(|held| held.get(path)) {
-        return Ok(Taken::Before(held.identity));
-    }
-    // Not under the registry's lock: renewals look there, and a disk may be slow.
-    let file = match options().create(true).truncate(false).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            path.parent().map_or(Ok(()), make_folder)?;
-            options().create(true).truncate(false).open(path)?
+/// Takes the lock at `path` for this process, making the file if need be, and keeps it until [`let_go`]. Without an
+/// `opening` it is taken for a lease that will be opened later.
+pub(super) fn take(path: &Path, opening: Option<Opening>) -> io::Result<Taken> {
+    // No file is touched under the registry's lock: renewals look there, and a disk may be slow.
+    let before = registry().as_ref().and_then(|held| held.get(path)).map(|held| {
+        let unopened = opening.is_some() && held.opening.is_none();
+        (held.identity, unopened.then(|| held.file.try_clone()))
+    });
+    if let Some((identity, unopened)) = before {
+        if let Some(file) = unopened {
+            note(&file?, opening)?;
+            if let Some(held) = registry().as_mut().and_then(|held| held.get_mut(path)) {
+                held.opening = opening;
+            }
         }
-        other => other?,
-    };
-    if !try_lock(&file)? {
-        return Ok(Taken::ByOthers);
+        return Ok(Taken::Before(identity));
     }
-    let identity = Identity::of(&file.metadata()?);
-    registry().get_or_insert_default().insert(path.to_owned(), Held { file, identity, database });
-    Ok(Taken::Now(identity))
+    for _ in 0..TRIES {
+        let file = match options().create(true).truncate(false).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                path.parent().map_or(Ok(()), make_folder)?;
+                options().create(true).truncate(false).open(path)?
+            }
+            other => other?,
+        };
+        if !try_lock(&file)? {
+            return Ok(Taken::ByOthers);
+        }
+        let identity = Identity::of(&file.metadata()?);
+        // Whoever clears old files removes them under their locks: what was locked may no longer lie there.
+        if fs::metadata(path).is_ok_and(|found| Identity::of(&found) == identity) {
+            note(&file, opening)?;
+            registry().get_or_insert_default().insert(path.to_owned(), Held { file, identity, opening });
+            return Ok(Taken::Now(identity));
+        }
+    }
+    Err(io::ErrorKind::ResourceBusy.into())
 }
 
-/// Lets the lock at `path` go, if this process holds it.
+/// Writes down how much the lock tells.
+fn note(file: &File, opening: Option<Opening>) -> io::Result<()> {
+    let told = match opening {
+        None => NEW.to_owned(),
+        Some(Opening { unproved: None, .. }) => String::new(),
+        Some(Opening { unproved: Some(ttl), .. }) => ttl.as_millis().to_string(),
+    };
+    file.set_len(0)?;
+    file.write_all_at(told.as_bytes(), 0)
+}
+
+/// Lets the lock at `path` go, if this process holds it: there is no work under its lease any more.
 pub(super) fn let_go(path: &Path) {
-    if let Some(held) = registry().as_mut() {
-        held.remove(path);
+    let held = registry().as_mut().and_then(|held| held.remove(path));
+    if let Some(Held { file, opening: Some(Opening { unproved: Some(_), .. }), .. }) = held {
+        // If it stays, somebody may wait for a work that has ended.
+        let _ = file.set_len(0);
     }
 }
 
@@ -113,7 +164,7 @@ pub(super) fn share(path: &Path) -> Option<File> {
 
 /// In which database the lease of this lock was opened, if this process opened it.
 pub(super) fn database_of(path: &Path) -> Option<Identity> {
-    registry().as_ref()?.get(path).map(|held| held.database)
+    registry().as_ref()?.get(path)?.opening.map(|opening| opening.database)
 }
 
 /// Where an attempt to prove a death ended.
@@ -150,22 +201,48 @@ pub(super) fn remove(path: &Path) {
     }
 }
 
-/// Whether any lock in the folder is held. A folder that is not there holds none.
-pub(super) fn any_held(folder: &Path) -> io::Result<bool> {
+/// What the locks in a folder say together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Census {
+    /// Whether one is held under which there may be work.
+    pub(super) is_held: bool,
+    /// How long work may outlive all who hold its lock, if some may.
+    pub(super) unproved: Option<Duration>,
+}
+
+/// Looks at all locks in the folder. One that is not there holds none.
+pub(super) fn census(folder: &Path) -> io::Result<Census> {
+    let mut census = Census::default();
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(census),
         Err(error) => return Err(error),
     };
     for entry in entries {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "lock")
-            && matches!(prove(&path, None)?, Verdict::Held)
-        {
-            return Ok(true);
+        if path.extension().is_none_or(|extension| extension != "lock") {
+            continue;
+        }
+        let file = match options().open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        // Tried before it is read: what a holder is about to write down is not missed.
+        let is_held = !try_lock(&file)?;
+        let mut told = [0; 32];
+        let length = file.read_at(&mut told, 0)?;
+        match &told[..length] {
+            told if told == NEW.as_bytes() => {}
+            [] => census.is_held |= is_held,
+            told => {
+                let millis = str::from_utf8(told).ok().and_then(|told| told.parse().ok());
+                let ttl = millis.map_or(LONGEST, Duration::from_millis);
+                census.is_held |= is_held;
+                census.unproved = census.unproved.max(Some(ttl));
+            }
         }
     }
-    Ok(false)
+    Ok(census)
 }
 
 fn registry() -> MutexGuard<'static, Option<HashMap<PathBuf, Held>>> {

@@ -127,14 +127,20 @@ impl Place {
         Ok(())
     }
 
-    /// Which files lie there now, if they all do.
-    pub(super) fn files(&self) -> Option<Files> {
+    /// Which files lie there now, if they all do. An error says nothing about that.
+    pub(super) fn files(&self) -> io::Result<Option<Files>> {
         let beside = |suffix: &str| {
             let mut name = OsString::from(self.path.as_os_str());
             name.push(suffix);
-            fs::metadata(name).ok().map(|found| Identity::of(&found))
+            match fs::metadata(name) {
+                Ok(found) => Ok(Some(Identity::of(&found))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error),
+            }
         };
-        Some(Files { database: beside("")?, wal: beside("-wal")?, shm: beside("-shm")? })
+        let (database, wal, shm) = (beside("")?, beside("-wal")?, beside("-shm")?);
+        let files = database.zip(wal).zip(shm);
+        Ok(files.map(|((database, wal), shm)| Files { database, wal, shm }))
     }
 
     pub(super) fn refused(&self, why: &str) -> Error {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
-use tenure_core::{Closing, LeaseId, Namespace};
+use tenure_core::{Closing, LeaseId, Namespace, StoreTime};
 
 use super::host::Host;
-use super::lock::{self, Verdict};
+use super::lock::{self, Identity, Verdict};
 use super::place::{Files, Place};
-use super::rows::{Ended, Lease, lease_columns, micros, nanos, time};
+use super::rows::{Ended, Lease, lease_columns, micros, nanos, span, time};
 use super::trouble::{Outcome, Trouble, refused_by_kernel};
 use crate::Error;
 
@@ -25,17 +25,26 @@ const APPLICATION: i64 = 0x5465_6e75;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 const OTHER_TABLES: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema)";
-const BOOT: &str = "SELECT boot, ahead_us FROM meta WHERE one = 1";
-const NEW_BOOT: &str = "INSERT INTO meta (one, boot, ahead_us) VALUES (1, ?1, ?2)
-    ON CONFLICT DO UPDATE SET boot = excluded.boot, ahead_us = excluded.ahead_us";
+const META: &str = "SELECT boot, ahead_us, quiet_until, file_dev, file_ino, folder_dev, folder_ino FROM meta
+    WHERE one = 1";
+const SETTLED: &str = "INSERT OR REPLACE INTO meta
+    (one, boot, ahead_us, quiet_until, file_dev, file_ino, folder_dev, folder_ino)
+    VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+/// The longest lease that the file has seen, in any namespace.
+const LONGEST: &str = "SELECT max(
+    (SELECT coalesce(max(longest_ns), 0) FROM namespace),
+    (SELECT coalesce(max(ttl_ns), 0) FROM lease))";
 /// The latest time that anything in the file names: the store's clock must not go back behind it.
 const LATEST: &str = "SELECT max(
     (SELECT coalesce(max(max(opened_at, expires_at, coalesce(ended_at, 0))), 0) FROM lease),
     (SELECT coalesce(max(since), 0) FROM seat),
     (SELECT coalesce(max(at), 0) FROM history))";
 /// Leases that nobody has ended, of all namespaces.
-const UNENDED: &str =
-    concat!("SELECT ", lease_columns!(), " FROM lease AS l WHERE l.ended_at IS NULL AND l.boot <> ?1");
+const UNENDED: &str = concat!(
+    "SELECT ",
+    lease_columns!(),
+    ", l.lock_ino IS NOT NULL FROM lease AS l WHERE l.ended_at IS NULL AND l.boot <> ?1"
+);
 const MOVE: &str = "UPDATE lease SET boot = ?2, expires_at = ?3,
     lock_dev = NULL, lock_ino = NULL, pid = NULL, pid_started = NULL, pid_ns = NULL WHERE id = ?1";
 const JOIN: &str = "INSERT INTO namespace (name) VALUES (?1) ON CONFLICT DO NOTHING";
@@ -109,10 +118,17 @@ fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missi
     // What short-lived processes left in the log is moved by whoever comes next; it waits for nobody.
     db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     let step = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Only now: on overlay a file becomes another one when it is first opened for writing.
+    let file = place.files().map_err(|error| refused_by_kernel("open", &place.path, error))?;
+    let Some(file) = file.map(|files| files.database).filter(|_| !has_moved(&step)) else {
+        return Err(replaced(place));
+    };
     if known == 0 && version(&step, place)? == 0 {
-        make_tables(&step, place)?;
+        make_tables(&step)?;
     }
-    let (_ahead, proofs) = settle(&step, place, host)?;
+    let folder = fs::metadata(&place.folder)
+        .map_err(|error| refused_by_kernel("open the folder", &place.folder, error))?;
+    let proofs = settle(&step, place, host, Home { file, folder: Identity::of(&folder) })?;
     step.prepare_cached(JOIN)?.execute([namespace.as_str()])?;
     let namespace = step.prepare_cached(NAMESPACE)?.query_row([namespace.as_str()], |row| row.get(0))?;
     step.commit()?;
@@ -121,15 +137,14 @@ fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missi
 
     // What was opened is what lies there, as far as that can be said of a moment.
     place.check()?;
-    let files = place.files().filter(|_| !has_moved(&db));
-    let Some(files) = files else {
-        return Err(Error::unavailable(format!(
-            "cannot open `{}`: it was replaced in the meantime",
-            place.path.display()
-        ))
-        .into());
-    };
-    Ok(Connected { db, files, namespace })
+    let files = place.files().map_err(|error| refused_by_kernel("open", &place.path, error))?;
+    let files = files.filter(|files| files.database == file && !has_moved(&db));
+    Ok(Connected { db, files: files.ok_or_else(|| replaced(place))?, namespace })
+}
+
+fn replaced(place: &Place) -> Trouble {
+    let told = format!("cannot open `{}`: it was replaced in the meantime", place.path.display());
+    Error::unavailable(told).into()
 }
 
 /// The version of our tables, 0 when there are none. Everything else is refused. Asks more than once, and so has to
@@ -152,55 +167,140 @@ fn version(db: &Connection, place: &Place) -> Outcome<i64> {
     }
 }
 
-fn make_tables(step: &Transaction<'_>, place: &Place) -> Outcome<()> {
-    let held = lock::any_held(&place.folder)
-        .map_err(|error| refused_by_kernel("look for locks in", &place.folder, error))?;
-    if held {
-        return Err(Trouble::Told(Error::unavailable(format!(
-            "cannot open `{}`: it is empty, but workers of an earlier file still hold locks in `{}`; \
-             nothing is granted until they have gone",
-            place.path.display(),
-            place.folder.display()
-        ))));
-    }
+fn make_tables(step: &Transaction<'_>) -> Outcome<()> {
     step.execute_batch(SCHEMA)?;
     step.pragma_update(None, "application_id", APPLICATION)?;
     step.pragma_update(None, "user_version", VERSION)?;
     Ok(())
 }
 
-/// How far the store's clock is ahead of BOOTTIME, if the file is of this boot.
-pub(super) fn ahead(db: &Connection, host: &Host) -> Outcome<Option<i64>> {
-    let found = db.prepare_cached(BOOT)?.query_row([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)));
-    Ok(found.optional()?.filter(|(boot, _)| *boot == host.boot).map(|(_, ahead)| ahead))
+/// Which file this is, and which folder of locks is beside it: a file that was moved is at home nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Home {
+    file: Identity,
+    folder: Identity,
+}
+
+impl Home {
+    fn inodes(self) -> (i64, i64) {
+        (self.file.ino, self.folder.ino)
+    }
+}
+
+/// What the file says of itself.
+#[derive(Clone, Debug)]
+pub(super) struct Meta {
+    boot: String,
+    /// How far the store's clock is ahead of BOOTTIME.
+    pub(super) ahead_us: i64,
+    /// Before then nothing is granted.
+    pub(super) quiet_until: Option<StoreTime>,
+    home: Home,
+}
+
+impl Meta {
+    fn find(db: &Connection) -> Outcome<Option<Self>> {
+        let found = db.prepare_cached(META)?.query_row([], |row| {
+            let quiet_until: Option<i64> = row.get(2)?;
+            Ok(Self {
+                boot: row.get(0)?,
+                ahead_us: row.get(1)?,
+                quiet_until: quiet_until.map(time),
+                home: Home {
+                    file: Identity { dev: row.get(3)?, ino: row.get(4)? },
+                    folder: Identity { dev: row.get(5)?, ino: row.get(6)? },
+                },
+            })
+        });
+        Ok(found.optional()?)
+    }
+}
+
+/// What the file says of itself, if it is of this boot.
+pub(super) fn meta(db: &Connection, host: &Host) -> Outcome<Option<Meta>> {
+    Ok(Meta::find(db)?.filter(|meta| meta.boot == host.boot))
+}
+
+/// Brings the file into this boot and this place. The locks that were won are to be kept until the COMMIT.
+///
+/// A file that was not here before (new, or a copy in the place of another) may not know who works: it grants nothing
+/// while a lock beside it is held, nor, where work may outlive all who hold its lock, for as long as that may.
+fn settle(db: &Connection, place: &Place, host: &Host, home: Home) -> Outcome<Vec<File>> {
+    let before = Meta::find(db)?;
+    let same_boot = before.as_ref().filter(|before| before.boot == host.boot);
+    if same_boot.is_some_and(|before| before.home == home) {
+        return Ok(Vec::new());
+    }
+    // Before any lock is won here, which would count as held.
+    let census = lock::census(&place.folder)
+        .map_err(|error| refused_by_kernel("look for locks in", &place.folder, error))?;
+    let (ahead, proofs) = match same_boot {
+        Some(before) => (before.ahead_us, Vec::new()),
+        None => settle_boot(db, place, host)?,
+    };
+    if census.is_held {
+        return Err(still_held(place, before.is_none()));
+    }
+    let is_stranger = match &before {
+        None => true,
+        Some(_) if same_boot.is_some() => true,
+        // Device numbers change over a boot.
+        Some(before) => before.home.inodes() != home.inodes(),
+    };
+    let quiet_until = match census.unproved.filter(|_| is_stranger) {
+        Some(unproved) => {
+            let longest: i64 = db.query_row(LONGEST, [], |row| row.get(0))?;
+            Some(host.now(ahead) + unproved.max(span(longest)))
+        }
+        None => same_boot.and_then(|before| before.quiet_until),
+    };
+    let quiet_until = quiet_until.map(micros);
+    let Home { file, folder } = home;
+    db.prepare_cached(SETTLED)?.execute(params![
+        host.boot,
+        ahead,
+        quiet_until,
+        file.dev,
+        file.ino,
+        folder.dev,
+        folder.ino
+    ])?;
+    Ok(proofs)
+}
+
+fn still_held(place: &Place, is_empty: bool) -> Trouble {
+    let what = if is_empty { "it is empty" } else { "it is not the file that was here before" };
+    Trouble::Told(Error::unavailable(format!(
+        "cannot open `{}`: {what}, but workers of an earlier file still hold locks in `{}`; \
+         nothing is granted until they have gone",
+        place.path.display(),
+        place.folder.display()
+    )))
 }
 
 /// Brings the file into this boot: a lease of another one is dead if its lock can be won too, lives on for a full
-/// ttl if there is no lock file, and if the lock is held the whole store is refused. The locks that were won
-/// are to be kept until the COMMIT.
-pub(super) fn settle(db: &Connection, place: &Place, host: &Host) -> Outcome<(i64, Vec<File>)> {
-    if let Some(ahead) = ahead(db, host)? {
-        return Ok((ahead, Vec::new()));
-    }
+/// ttl if there is no lock file or the lock proves nothing, and if the lock is held the whole store is refused.
+/// Says how far the store's clock is ahead of BOOTTIME, and which locks were won.
+fn settle_boot(db: &Connection, place: &Place, host: &Host) -> Outcome<(i64, Vec<File>)> {
     let latest: i64 = db.query_row(LATEST, [], |row| row.get(0))?;
     let ahead = latest.saturating_sub(host.boottime_us()).max(0);
     let now = host.now(ahead);
     let mut read = db.prepare_cached(UNENDED)?;
-    let leases = read.query_map([&host.boot], |row| Lease::of(row, 0))?;
-    let leases: Vec<Lease> = leases.collect::<Result<_, _>>()?;
+    let leases = read.query_map([&host.boot], |row| Ok((Lease::of(row, 0)?, row.get(8)?)))?;
+    let leases: Vec<(Lease, bool)> = leases.collect::<Result<_, _>>()?;
     let mut proofs = Vec::new();
-    for mut lease in leases {
-        match verdict(place, lease.id)? {
-            Verdict::Won(file) => {
+    for (mut lease, is_provable) in leases {
+        match (verdict(place, lease.id)?, is_provable) {
+            (Verdict::Won(file), true) => {
                 proofs.push(file);
                 lease.end(db, Ended { at: now.min(lease.expires_at), why: Closing::Proved })?;
             }
-            Verdict::NoFile => {
+            (Verdict::NoFile, _) | (Verdict::Won(_), false) => {
                 let expires_at = micros(now).saturating_add(nanos(lease.ttl) / 1000);
                 let full = micros(time(expires_at));
                 db.prepare_cached(MOVE)?.execute(params![lease.row, host.boot, full])?;
             }
-            Verdict::Held => {
+            (Verdict::Held, _) => {
                 return Err(Trouble::Told(place.refused(
                     "a worker of a system with another boot id holds a lease in it; systems (containers) that see \
                      different boot ids cannot share one file",
@@ -208,7 +308,6 @@ pub(super) fn settle(db: &Connection, place: &Place, host: &Host) -> Outcome<(i6
             }
         }
     }
-    db.prepare_cached(NEW_BOOT)?.execute(params![host.boot, ahead])?;
     Ok((ahead, proofs))
 }
 

@@ -4,11 +4,17 @@
 -- token live there. A lease row outlives the lease by an hour, so that a late `open` cannot make it again; row
 -- numbers are never used twice. Times are microseconds of the store's clock: BOOTTIME of the boot named in `meta`,
 -- plus `ahead_us`, so that it never goes back over a boot. Spans of leases are nanoseconds, as they were given.
+-- The file knows which one it is, and where: in another one's place it may not know who owns.
 
 CREATE TABLE meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     boot TEXT NOT NULL,
-    ahead_us INTEGER NOT NULL
+    ahead_us INTEGER NOT NULL,
+    file_dev INTEGER NOT NULL, -- which file this is, as of that boot
+    file_ino INTEGER NOT NULL,
+    folder_dev INTEGER NOT NULL, -- and which folder of locks is beside it
+    folder_ino INTEGER NOT NULL,
+    quiet_until INTEGER -- before then nothing is granted: somebody who is not known here may still work
 ) STRICT;
 
 CREATE TABLE namespace (

@@ -82,6 +82,8 @@ pub(super) struct Step<'c> {
     pub(super) here: Here,
     pub(super) wall: u64,
     longest: Duration,
+    /// Before then nothing is granted.
+    pub(super) quiet_until: Option<StoreTime>,
     /// Whom to wake after the COMMIT.
     pub(super) wakes: Vec<Wake>,
     /// Whom to watch from then on.
@@ -105,6 +107,7 @@ impl<'c> Step<'c> {
             here: Here::new(now, wall, INCARNATION).map_err(Error::from)?,
             wall,
             longest: span(longest),
+            quiet_until: None,
             wakes: Vec::new(),
             watches: Vec::new(),
             targets: HashMap::new(),

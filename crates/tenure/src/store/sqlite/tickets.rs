@@ -178,8 +178,10 @@ impl Step<'_> {
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
         let (now, ttl) = (self.here.now(), case.lease.ttl);
         let turn = record.turn(ahead, step(ttl), now);
+        let quiet_until = self.quiet_until.filter(|until| *until > case.judged);
         // One that came late may be from a lease that has run out since, which it is not to judge.
         if turn == Turn::Now
+            && quiet_until.is_none()
             && case.lease.lives(case.vouched)
             && let Some(grant) = record.grant(self.db, case.lease, now, self.wall)?
         {
@@ -189,9 +191,10 @@ impl Step<'_> {
             return Ok(Claimed::Granted(grant));
         }
         let later = if ahead <= WATCHFUL { step(ttl) * ahead } else { ttl };
-        let (look_again, why) = match turn {
-            Turn::At(at) => (at.since(now).min(step(ttl) * MOST_STEPS), Why::Turn),
-            Turn::Now | Turn::Taken => (first_to_end(record, case.vouched) + later, Why::Taken),
+        let (look_again, why) = match (quiet_until, turn) {
+            (Some(until), _) => (until.since(case.vouched).min(ttl) + later, Why::Quarantine),
+            (None, Turn::At(at)) => (at.since(now).min(step(ttl) * MOST_STEPS), Why::Turn),
+            (None, Turn::Now | Turn::Taken) => (first_to_end(record, case.vouched) + later, Why::Taken),
         };
         Ok(Claimed::Waiting(Waiting { ahead, look_again: look_again.max(SOONEST), why }))
     }
