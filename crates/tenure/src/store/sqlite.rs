@@ -10,6 +10,7 @@ mod desk;
 mod ears;
 mod hints;
 mod host;
+mod litter;
 mod lock;
 mod place;
 mod read;
@@ -117,6 +118,8 @@ impl SqliteStore {
         let claims = Desk::start(&shared, "tenure-sqlite-claims", Some(reads.clone()))?;
         let renewals = Desk::start(&shared, "tenure-sqlite-renewals", Some(reads.clone()))?;
         deaf.start(folder, us, hinted, renewals.clone())?;
+        // A desk that has gone said why already.
+        let _ = reads.send(Box::new(Desk::clear_litter));
         Ok(Self { renewals, claims, reads, shared })
     }
 

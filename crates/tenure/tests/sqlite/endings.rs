@@ -2,6 +2,8 @@
 
 use super::*;
 use std::collections::BTreeSet;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
 use std::sync::Arc;
 use tenure::store::Opened;
 use tenure::{Timing, Worker};
@@ -81,4 +83,34 @@ async fn closing_lets_the_lock_go_also_when_it_cannot_be_written_down() {
     owner.close().await;
     let mut next = Asker::opened(&store, "next", LONG).await;
     next.granted("job").await;
+}
+
+#[tokio::test]
+async fn old_files_without_a_record_are_removed_when_the_store_is_opened() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut recorded = Asker::opened(&store, "recorded", LONG).await;
+    recorded.close().await;
+    let unopened = Asker::new(&store);
+    let _held = store.take_lock(unopened.lease).expect("the lock");
+    let kept = files(&folder);
+    let beside = |name: &str| folder.0.join("tenure.db-tenure").join(name);
+    std::fs::write(beside("left.lock"), "").expect("a file");
+    drop(UnixDatagram::bind(beside("left.sock")).expect("a socket"));
+    std::fs::write(beside("young.lock"), "").expect("a file");
+    for file in files(&folder).into_iter().filter(|file| !file.starts_with("young")) {
+        let touched = Command::new("touch").args(["-d", "2 hours ago"]).arg(beside(&file)).status();
+        assert!(touched.expect("touch runs").success());
+    }
+
+    let _again = open(&folder.file());
+
+    let until = Instant::now() + LIMIT;
+    while files(&folder).iter().any(|file| file.starts_with("left")) {
+        assert!(Instant::now() < until, "{:?}", files(&folder));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut expected = kept;
+    expected.insert("young.lock".to_owned());
+    assert_eq!(files(&folder), expected);
 }

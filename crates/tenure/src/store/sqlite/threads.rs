@@ -64,7 +64,8 @@ async fn a_subscription_touches_no_disk_on_the_callers_thread() {
     let (place, host) = (Place::find(&folder.0.join("t.db")).expect("a place"), Host::new().expect("Linux"));
     place.make_folder().expect("a folder");
     let (sockets, us) = (place.folder.clone(), host.process.clone());
-    let shared = Arc::new(Shared { place, host, namespace: Namespace::default(), proof: Proof::On, ears });
+    let (namespace, proof, hinted) = (Namespace::default(), Proof::On, Arc::default());
+    let shared = Arc::new(Shared { place, host, namespace, proof, ears, hinted });
     let (nowhere, _jobs) = mpsc::channel();
     let store =
         SqliteStore { renewals: nowhere.clone(), claims: nowhere.clone(), reads: nowhere.clone(), shared };
@@ -75,7 +76,7 @@ async fn a_subscription_touches_no_disk_on_the_callers_thread() {
     let mut asked = Context::from_waker(Waker::noop());
     assert!(subscribing.as_mut().poll(&mut asked).is_pending());
     assert_eq!(made(), 0);
-    deaf.start(sockets.clone(), us, nowhere).expect("a thread");
+    deaf.start(sockets.clone(), us, Arc::default(), nowhere).expect("a thread");
 
     let _hints = tokio::time::timeout(LIMIT, subscribing).await.expect("soon").expect("a subscription");
     assert_eq!(made(), 1);
