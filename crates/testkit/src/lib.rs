@@ -1,9 +1,32 @@
 //! Real servers on free ports in temporary folders, and the bad things that happen to them: they are stopped,
 //! killed, paused, restarted and wiped, their clocks jump, and the link to them delays, drops, cuts and hangs.
 //!
-//! A server that is not installed is a failure with the name of the package, never a skipped test.
+//! A server that is not installed is a failure with the name of the package, never a skipped test. Everything here
+//! panics with a sentence when it cannot do what it is asked: a test has no use for a kit that half works.
 
 #[cfg(target_os = "linux")]
 pub mod postgres;
 #[cfg(target_os = "linux")]
+pub mod process;
+#[cfg(target_os = "linux")]
+pub mod proxy;
+#[cfg(target_os = "linux")]
 pub mod redis;
+#[cfg(target_os = "linux")]
+pub mod resp;
+#[cfg(target_os = "linux")]
+pub mod shim;
+
+use std::time::{Duration, Instant};
+
+/// Waits until `happened` says so, and panics with `what` when it has not within `limit`.
+///
+/// # Panics
+/// When it takes longer.
+pub fn eventually(limit: Duration, what: &str, mut happened: impl FnMut() -> bool) {
+    let until = Instant::now() + limit;
+    while !happened() {
+        assert!(Instant::now() < until, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
