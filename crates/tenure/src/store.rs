@@ -4,6 +4,8 @@
 //! with them. It knows neither the driver nor another store, and never judges by the caller's clock alone.
 
 mod memory;
+#[cfg(all(feature = "redis", unix))]
+mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod sqlite;
 
@@ -22,6 +24,8 @@ use tenure_core::{Asked, Grant, Happened, Label, ResourceName, ResourceView, Tok
 use tokio::sync::{Mutex, mpsc};
 
 pub use self::memory::MemoryStore;
+#[cfg(all(feature = "redis", unix))]
+pub use self::redis::RedisStore;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use self::sqlite::SqliteStore;
 use crate::Error;
@@ -129,6 +133,15 @@ impl Opened {
     }
 }
 
+/// What this build can open.
+const SCHEMES: &[&str] = &[
+    "memory",
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    "sqlite",
+    #[cfg(all(feature = "redis", unix))]
+    "redis, rediss, redis+unix",
+];
+
 /// Opens the store at `url`. Within a process one URL and namespace is one store, with one driver.
 ///
 /// # Errors
@@ -144,6 +157,8 @@ pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Err
         Place::Memory => Opened::memory(Arc::new(MemoryStore::new()))?,
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
         Place::Sqlite { path, proved } => open_sqlite(path, proved, namespace.clone()).await?,
+        #[cfg(all(feature = "redis", unix))]
+        Place::Redis => Opened::new(Arc::new(RedisStore::open(url, namespace).await?))?,
     };
     shared.retain(|_, shared| shared.store.strong_count() > 0);
     shared.insert(key, Shared::of(&opened));
@@ -164,6 +179,9 @@ pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Open
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
         Place::Sqlite { path, .. } => std::fs::metadata(path)
             .map_or_else(|error| error.kind() != std::io::ErrorKind::NotFound, |_| true),
+        // A server is there or not; looking makes nothing in it.
+        #[cfg(all(feature = "redis", unix))]
+        Place::Redis => true,
     };
     if is_there { open(url, namespace).await.map(Some) } else { Ok(None) }
 }
@@ -176,6 +194,8 @@ enum Place {
         path: std::path::PathBuf,
         proved: bool,
     },
+    #[cfg(all(feature = "redis", unix))]
+    Redis,
 }
 
 impl Place {
@@ -189,10 +209,12 @@ impl Place {
             }
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Some(("sqlite", rest)) => Self::sqlite(rest),
+            #[cfg(all(feature = "redis", unix))]
+            Some(("redis" | "rediss" | "redis+unix" | "unix", _)) => Ok(Self::Redis),
             _ => {
                 let scheme: String = url.split(':').next().unwrap_or_default().chars().take(20).collect();
-                let known = "known: memory, sqlite";
-                Err(Error::refused(format!("no store has the URL scheme {scheme:?}; {known}")))
+                let known = SCHEMES.join(", ");
+                Err(Error::refused(format!("no store has the URL scheme {scheme:?}; known: {known}")))
             }
         }
     }

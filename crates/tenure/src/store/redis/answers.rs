@@ -1,0 +1,280 @@
+//! What the scripts say, turned into ours. Whatever does not fit is an error, never a guess.
+
+use std::time::Duration;
+
+use redis::Value;
+use tenure_core::{
+    Answer, Asked, Call, Claimed, Grant, Happened, Holding, Incarnation, Label, Leaving, Metadata, NOTICES,
+    Notice, OwnerView, Record, Released, ResourceName, ResourceView, Said, Stamp, StoreTime, Term, Ticket,
+    Token, WaiterView, Waiting, Why, Wish,
+};
+
+use super::trouble::{Outcome, Trouble};
+
+/// The parts of an answer, taken one by one.
+struct Parts(std::vec::IntoIter<Value>);
+
+impl Parts {
+    fn of(value: Value) -> Outcome<Self> {
+        match value {
+            Value::Array(parts) => Ok(Self(parts.into_iter())),
+            other => Err(odd("a list", &other)),
+        }
+    }
+
+    fn next(&mut self) -> Outcome<Value> {
+        self.0.next().ok_or_else(|| Trouble::Odd("a part is missing".to_owned()))
+    }
+
+    fn text(&mut self) -> Outcome<String> {
+        match self.next()? {
+            Value::BulkString(bytes) => {
+                String::from_utf8(bytes).map_err(|_| Trouble::Odd("a text is not UTF-8".to_owned()))
+            }
+            other => Err(odd("a text", &other)),
+        }
+    }
+
+    fn number<T: std::str::FromStr>(&mut self) -> Outcome<T> {
+        parsed(&self.text()?)
+    }
+
+    fn list(&mut self) -> Outcome<Self> {
+        Self::of(self.next()?)
+    }
+
+    /// Each of the parts that are left, read by `read`.
+    fn each<T>(self, read: impl Fn(Self) -> Outcome<T>) -> Outcome<Vec<T>> {
+        self.0.map(|value| read(Self::of(value)?)).collect()
+    }
+
+    fn texts(mut self) -> Outcome<Vec<String>> {
+        let count = self.0.len();
+        (0..count).map(|_| self.text()).collect()
+    }
+}
+
+fn parsed<T: std::str::FromStr>(text: &str) -> Outcome<T> {
+    text.parse().map_err(|_| Trouble::Odd(format!("{:?} is not a number that fits", beginning(text))))
+}
+
+/// Of a value, the kind only: it may hold anything.
+fn odd(wanted: &str, value: &Value) -> Trouble {
+    let kind = match value {
+        Value::Nil => "nothing",
+        Value::Int(_) => "a number",
+        Value::BulkString(_) | Value::SimpleString(_) | Value::Okay => "a text",
+        Value::Array(_) => "a list",
+        _ => "something else",
+    };
+    Trouble::Odd(format!("{kind} instead of {wanted}"))
+}
+
+fn beginning(text: &str) -> String {
+    text.chars().take(20).collect()
+}
+
+fn unknown(text: &str) -> Trouble {
+    Trouble::Odd(format!("the word {:?}", beginning(text)))
+}
+
+fn stamp(parts: &mut Parts) -> Outcome<Stamp> {
+    let now = StoreTime::from_micros(parts.number()?);
+    let run = parts.text()?;
+    let incarnation = run.get(..32).and_then(|half| u128::from_str_radix(half, 16).ok());
+    let incarnation = Incarnation(incarnation.ok_or_else(|| Trouble::Odd("it has no run_id".to_owned()))?);
+    Ok(Stamp { now, incarnation, longest: Duration::from_nanos(parts.number()?) })
+}
+
+/// The answer to what a worker asked.
+pub(super) fn answer(call: &Call, value: Value) -> Outcome<Answer> {
+    let mut parts = Parts::of(value)?;
+    let stamp = stamp(&mut parts)?;
+    let said = match parts.text()?.as_str() {
+        "opened" => Said::Opened,
+        "closed" => Said::Closed,
+        "gone" => Said::Gone,
+        "stale" => Said::Stale,
+        "kept" => {
+            let mut notices =
+                parts.list()?.texts()?.iter().map(|row| notice(row)).collect::<Outcome<Vec<_>>>()?;
+            let more = notices.len() > NOTICES;
+            notices.truncate(NOTICES);
+            Said::Kept { notices, more }
+        }
+        "held" => Said::Held(parts.list()?.texts()?.iter().map(|row| holding(row)).collect::<Outcome<_>>()?),
+        "claimed" => Said::Claimed(parts.list()?.each(claimed)?),
+        "released" => {
+            let Call::Release(leaves) = call else { return Err(unknown("released")) };
+            let answers = parts.list()?.0;
+            let released = leaves.iter().zip(answers).map(|(leave, value)| released(leave.how, value));
+            Said::Released(released.collect::<Outcome<_>>()?)
+        }
+        other => return Err(unknown(other)),
+    };
+    let asked = match (call, &said) {
+        (Call::Claim(wants), Said::Claimed(answers)) => wants.len() == answers.len(),
+        (Call::Release(leaves), Said::Released(answers)) => leaves.len() == answers.len(),
+        _ => true,
+    };
+    if asked { Ok(Answer { stamp, said }) } else { Err(Trouble::Odd("an answer is missing".to_owned())) }
+}
+
+fn grant(parts: &mut Parts) -> Outcome<Grant> {
+    Ok(Grant { ticket: Ticket(parts.number()?), term: Term(parts.number()?), token: Token(parts.number()?) })
+}
+
+fn claimed(mut parts: Parts) -> Outcome<Claimed> {
+    Ok(match parts.text()?.as_str() {
+        "granted" => Claimed::Granted(grant(&mut parts)?),
+        "stale" => Claimed::Stale,
+        "waiting" => Claimed::Waiting(Waiting {
+            ahead: parts.number()?,
+            look_again: Duration::from_nanos(parts.number()?),
+            why: match parts.text()?.as_str() {
+                "taken" => Why::Taken,
+                "turn" => Why::Turn,
+                "quarantine" => Why::Quarantine,
+                other => return Err(unknown(other)),
+            },
+        }),
+        other => return Err(unknown(other)),
+    })
+}
+
+fn released(how: Leaving, value: Value) -> Outcome<Released> {
+    if let Value::Array(parts) = &value
+        && let Some(Value::BulkString(word)) = parts.first()
+    {
+        match word.as_slice() {
+            b"free" => return Ok(Released::Free),
+            b"stale" => return Ok(Released::Stale),
+            _ => {}
+        }
+    }
+    match how {
+        Leaving::SteppedDown => Ok(Released::Again(claimed(Parts::of(value)?)?)),
+        Leaving::Released | Leaving::Failed => Err(odd("what a release says", &value)),
+    }
+}
+
+/// `NAME \0 A B`: a row about a resource, without the lease that it belongs to.
+fn row(row: &str) -> Outcome<(ResourceName, &str, &str)> {
+    let parts = row.split_once('\0').and_then(|(name, rest)| Some((name, rest.split_once(' ')?)));
+    let (name, (first, second)) = parts.ok_or_else(|| Trouble::Odd("a row is torn".to_owned()))?;
+    Ok((resource(name)?, first, second))
+}
+
+fn notice(text: &str) -> Outcome<Notice> {
+    let (resource, token, wish) = row(text)?;
+    let wish = match wish {
+        "0" => Wish::Lowered,
+        "1" => Wish::Asked,
+        "2" => Wish::Evicted,
+        other => return Err(unknown(other)),
+    };
+    Ok(Notice { resource, token: Token(parsed(token)?), wish })
+}
+
+fn holding(text: &str) -> Outcome<Holding> {
+    let (resource, ticket, token) = row(text)?;
+    Ok(Holding { resource, ticket: Ticket(parsed(ticket)?), token: Token(parsed(token)?) })
+}
+
+fn resource(name: &str) -> Outcome<ResourceName> {
+    ResourceName::new(name).map_err(|limit| Trouble::Odd(limit.to_string()))
+}
+
+fn label(text: &str) -> Outcome<Label> {
+    Label::new(text).map_err(|limit| Trouble::Odd(limit.to_string()))
+}
+
+fn metadata(text: &str) -> Outcome<Metadata> {
+    Metadata::new(text).map_err(|limit| Trouble::Odd(limit.to_string()))
+}
+
+/// The answer to an operator's wish.
+pub(super) fn asked(value: Value) -> Outcome<Asked> {
+    let mut parts = Parts::of(value)?;
+    stamp(&mut parts)?;
+    Ok(match parts.text()?.as_str() {
+        "done" => Asked::Done,
+        "not-waiting" => Asked::NotWaiting,
+        "other-owners" => {
+            let tokens = parts.list()?.texts()?;
+            Asked::OtherOwners(tokens.iter().map(|token| Ok(Token(parsed(token)?))).collect::<Outcome<_>>()?)
+        }
+        other => return Err(unknown(other)),
+    })
+}
+
+/// Some resources, and after which name to go on; none when these were all.
+pub(super) fn views(value: Value) -> Outcome<(Vec<ResourceView>, String)> {
+    let mut parts = Parts::of(value)?;
+    stamp(&mut parts)?;
+    let views = parts.list()?.each(view)?;
+    Ok((views, parts.text()?))
+}
+
+fn view(mut parts: Parts) -> Outcome<ResourceView> {
+    let micros = |parts: &mut Parts| Ok::<_, Trouble>(Duration::from_micros(parts.number()?));
+    Ok(ResourceView {
+        resource: resource(&parts.text()?)?,
+        tickets: parts.number()?,
+        owners: parts.list()?.each(|mut owner| {
+            Ok(OwnerView {
+                worker: label(&owner.text()?)?,
+                metadata: metadata(&owner.text()?)?,
+                grant: grant(&mut owner)?,
+                owned_for: micros(&mut owner)?,
+                left: micros(&mut owner)?,
+            })
+        })?,
+        waiters: parts.list()?.each(|mut waiter| {
+            Ok(WaiterView {
+                worker: label(&waiter.text()?)?,
+                metadata: metadata(&waiter.text()?)?,
+                left: micros(&mut waiter)?,
+            })
+        })?,
+    })
+}
+
+/// A piece of the history, and where to go on.
+pub(super) struct Past {
+    pub(super) now: StoreTime,
+    pub(super) after: String,
+    pub(super) from: String,
+    /// Endings that nobody has written down yet.
+    pub(super) unwritten: Vec<Record>,
+    pub(super) written: Vec<Record>,
+}
+
+pub(super) fn past(value: Value) -> Outcome<Past> {
+    let mut parts = Parts::of(value)?;
+    let now = stamp(&mut parts)?.now;
+    let (after, from) = (parts.text()?, parts.text()?);
+    Ok(Past {
+        now,
+        after,
+        from,
+        unwritten: parts.list()?.each(record)?,
+        written: parts.list()?.each(record)?,
+    })
+}
+
+fn record(mut parts: Parts) -> Outcome<Record> {
+    let at = StoreTime::from_micros(parts.number()?);
+    let what = match parts.text()?.as_str() {
+        "granted" => Happened::Granted,
+        "released" => Happened::Released,
+        "failed" => Happened::Failed,
+        "stepped-down" => Happened::SteppedDown,
+        "expired" => Happened::Expired,
+        "died" => Happened::Died,
+        "evicted" => Happened::Evicted,
+        other => return Err(unknown(other)),
+    };
+    let (resource, worker) = (resource(&parts.text()?)?, label(&parts.text()?)?);
+    Ok(Record { at, resource, worker, grant: grant(&mut parts)?, what })
+}

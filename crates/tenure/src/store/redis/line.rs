@@ -1,0 +1,187 @@
+//! A connection that is shared by all who ask for the same kind of thing, and replaced when one of them has waited in
+//! vain: what comes later does not queue behind a request that hangs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Value};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::scripts::Question;
+use super::server::Server;
+use super::target::Target;
+use super::trouble::{Outcome, Trouble};
+
+/// Before the second try to connect; each further one waits twice as long, up to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// One connection to the server, as long as somebody uses it.
+pub(super) struct Wire {
+    connection: MultiplexedConnection,
+    carrier: JoinHandle<()>,
+    /// What the server said of itself when the connection was made.
+    pub(super) server: Server,
+    moves: u64,
+}
+
+impl Wire {
+    /// Connects to a server that can be used.
+    pub(super) async fn dial(target: &Target) -> Outcome<Self> {
+        let moves = target.moves();
+        let stream = target.connect().await?;
+        // Whoever asks limits the time by giving up; a limit in here would be another one.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+        let (connection, carry) =
+            MultiplexedConnection::new_with_config(target.info(), stream, config).await?;
+        let carrier = tokio::spawn(carry);
+        let mut wire = Self { connection, carrier, server: Server::of(""), moves };
+        wire.server = Server::said(Question::Info.put(&wire).await?)?;
+        wire.server.check(&target.to_string())?;
+        Ok(wire)
+    }
+
+    pub(super) async fn ask(&self, command: &Cmd) -> Outcome<Value> {
+        let said = self.connection.clone().send_packed_command(command).await?;
+        // A refusal is an answer to the connection, and an error to us.
+        Ok(said.extract_error()?)
+    }
+
+    fn is_over(&self) -> bool {
+        self.carrier.is_finished()
+    }
+}
+
+impl Drop for Wire {
+    /// The carrier would wait for answers that nobody wants any more, on a link where none may come.
+    fn drop(&mut self) {
+        self.carrier.abort();
+    }
+}
+
+/// The connection for one kind of request.
+pub(super) struct Line {
+    target: Arc<Target>,
+    current: Mutex<Option<Arc<Wire>>>,
+    /// Held by the one who connects.
+    dialling: tokio::sync::Mutex<Dialling>,
+}
+
+struct Dialling {
+    pause: Duration,
+    not_before: Instant,
+}
+
+impl Line {
+    pub(super) fn to(target: Arc<Target>) -> Self {
+        let dialling = Dialling { pause: SHORTEST_PAUSE, not_before: Instant::now() };
+        Self { target, current: Mutex::new(None), dialling: tokio::sync::Mutex::new(dialling) }
+    }
+
+    /// Puts a question over the connection, and waits for the answer for up to `limit`. One who gives up before,
+    /// having waited for a while, gives the connection up, too.
+    pub(super) async fn carry(&self, limit: Duration, question: &Question<'_>) -> Outcome<Value> {
+        let carried = async {
+            let said = self.try_carry(limit, question).await;
+            match said {
+                // It has run nothing there; where it belongs it may.
+                Err(trouble) if trouble.moved_to().is_some() => {
+                    self.target.move_to(trouble.moved_to().unwrap_or_default());
+                    self.try_carry(limit, question).await
+                }
+                said => said,
+            }
+        };
+        tokio::time::timeout(limit, carried).await.unwrap_or(Err(Trouble::Late))
+    }
+
+    async fn try_carry(&self, limit: Duration, question: &Question<'_>) -> Outcome<Value> {
+        let wire = self.wire(limit).await?;
+        let mut attempt = Attempt { line: self, wire, begun: Instant::now(), limit, answered: false };
+        let said = question.put(&attempt.wire).await;
+        attempt.answered = !said.as_ref().is_err_and(Trouble::breaks_connection);
+        if !attempt.answered {
+            self.retire(&attempt.wire);
+        }
+        said
+    }
+
+    /// The connection, made if there is none.
+    async fn wire(&self, limit: Duration) -> Outcome<Arc<Wire>> {
+        if let Some(wire) = self.current() {
+            return Ok(wire);
+        }
+        let mut dialling = self.dialling.lock().await;
+        // Somebody else may have made it meanwhile.
+        if let Some(wire) = self.current() {
+            return Ok(wire);
+        }
+        tokio::time::sleep_until(dialling.not_before).await;
+        // Half of it, so that there is a second try for those whose connection hangs as it is made.
+        let dialled = tokio::time::timeout(limit / 2, Wire::dial(&self.target)).await;
+        match dialled.unwrap_or(Err(Trouble::Late)) {
+            Ok(wire) => {
+                dialling.pause = SHORTEST_PAUSE;
+                let wire = Arc::new(wire);
+                *self.lock() = Some(wire.clone());
+                Ok(wire)
+            }
+            Err(trouble) => {
+                dialling.not_before = Instant::now() + jittered(dialling.pause.min(limit / 4));
+                dialling.pause = (dialling.pause * 2).min(LONGEST_PAUSE);
+                self.target.come_back();
+                Err(trouble)
+            }
+        }
+    }
+
+    /// The connection, if it is good as far as is known.
+    fn current(&self) -> Option<Arc<Wire>> {
+        let mut current = self.lock();
+        if current.as_ref().is_some_and(|wire| wire.is_over() || wire.moves != self.target.moves()) {
+            *current = None;
+        }
+        current.clone()
+    }
+
+    /// Lets nobody else use this connection; those who wait for answers over it go on waiting.
+    fn retire(&self, wire: &Arc<Wire>) {
+        let mut current = self.lock();
+        if current.as_ref().is_some_and(|present| Arc::ptr_eq(present, wire)) {
+            *current = None;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Wire>>> {
+        // There is no step in it that a panic could leave half done.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request on its way. Dropped before the answer has come, it may have been given up.
+struct Attempt<'a> {
+    line: &'a Line,
+    wire: Arc<Wire>,
+    begun: Instant,
+    limit: Duration,
+    answered: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        // One who leaves early has other reasons than a connection that hangs.
+        if !self.answered && self.begun.elapsed() >= self.limit / 4 {
+            self.line.retire(&self.wire);
+        }
+    }
+}
+
+/// Between a half and the whole of it: those who lost their link at the same moment come back one by one.
+pub(super) fn jittered(pause: Duration) -> Duration {
+    let mut byte = [0];
+    // Without randomness they come back together, which is no worse than before.
+    let _none = getrandom::fill(&mut byte);
+    pause / 2 + (pause / 2) * u32::from(byte[0]) / 255
+}

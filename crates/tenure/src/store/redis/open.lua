@@ -1,0 +1,33 @@
+-- open(lease, seq, judged_by, longest, ttl, channel, label, metadata): creates the lease, live until now + ttl.
+-- Repeating it changes nothing, and marks nobody. The record of a dead lease is kept for an hour, so that a late
+-- `open` cannot make it again; up to 8 that are older are forgotten here.
+local lease, seq, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
+see(math.max(tonumber(ARGV[4]), ttl))
+
+local HOUR = 3600000000
+
+-- Forgets a few that died long ago. One that a resource still names is kept until that is looked at.
+for _, old in ipairs(call('ZRANGEBYSCORE', GONE, '-inf', int(now - HOUR), 'LIMIT', 0, 8)) do
+  call('ZREM', GONE, old)
+  call('HDEL', DETAILS, old)
+  call('HDEL', METADATA, old)
+  call('HDEL', RENEWED, old)
+  call('HDEL', ENDED, old)
+end
+-- And those that ran out as long ago, unnoticed, as far as the caller can vouch for it.
+if ARGV[3] ~= '' then
+  local long_ago = int(vouched_for(ARGV[3]) - HOUR)
+  for _, old in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', long_ago, 'LIMIT', 0, 8)) do
+    if old ~= lease then finish(old, expiry(old), 'expired') end
+  end
+end
+
+if call('HEXISTS', DETAILS, lease) == 1 then
+  -- One that a later renewal has overtaken judges nobody.
+  local judged = seq < renewed(lease) and 0 or vouched_for(ARGV[3])
+  return answer(lives(lease, judged) and 'opened' or 'gone')
+end
+call('HSET', DETAILS, lease, int(ttl) .. ' ' .. int(now) .. ' ' .. ARGV[6] .. ' ' .. ARGV[7])
+call('HSET', METADATA, lease, ARGV[8])
+call('ZADD', LEASES, int(now + math.floor(ttl / 1000)), lease)
+return answer('opened')

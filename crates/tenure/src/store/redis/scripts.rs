@@ -1,0 +1,104 @@
+//! The operations, as the server runs them: one script each, put together from files of their own.
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, Value};
+
+use super::line::Wire;
+use super::trouble::Outcome;
+
+/// One operation.
+pub(super) struct Script {
+    code: &'static str,
+    hash: String,
+}
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident: $($file:literal)+;)+) => {
+        $(
+            $(#[$doc])*
+            pub(super) static $name: LazyLock<Script> =
+                LazyLock::new(|| Script::of(concat!($(include_str!(concat!($file, ".lua"))),+)));
+        )+
+    };
+}
+
+scripts! {
+    OPEN: "prelude" "open";
+    RENEW: "prelude" "renew";
+    HELD: "prelude" "held";
+    CLAIM: "prelude" "tickets" "claims" "claim";
+    RELEASE: "prelude" "tickets" "claims" "release";
+    CLOSE: "prelude" "tickets" "close";
+    ASK: "prelude" "tickets" "wishes" "ask";
+    EVICT: "prelude" "tickets" "wishes" "evict";
+    READ: "prelude" "tickets" "names" "read";
+    PAST: "prelude" "tickets" "names" "history";
+}
+
+/// What the keys of a namespace are called, in the order in which the scripts take them.
+const KEYS: [&str; 15] = [
+    "meta",
+    "leases",
+    "details",
+    "metadata",
+    "renewed",
+    "ended",
+    "gone",
+    "newest",
+    "notices",
+    "held",
+    "resources",
+    "seats",
+    "queue",
+    "places",
+    "history",
+];
+
+/// The keys of a namespace. The hash tag keeps them in one slot of a cluster.
+pub(super) fn keys(namespace: &str) -> Vec<String> {
+    KEYS.iter().map(|key| format!("{{{namespace}}}:{key}")).collect()
+}
+
+impl Script {
+    fn of(code: &'static str) -> Self {
+        Self { code, hash: redis::Script::new(code).get_hash().to_owned() }
+    }
+
+    fn command(&self, verb: &str, script: &[u8], keys: &[String], words: &[Vec<u8>]) -> Cmd {
+        let mut command = redis::cmd(verb);
+        command.arg(script).arg(keys.len());
+        for key in keys {
+            command.arg(key);
+        }
+        for word in words {
+            command.arg(word.as_slice());
+        }
+        command
+    }
+}
+
+/// What is asked of a server.
+pub(super) enum Question<'a> {
+    /// What it says of itself.
+    Info,
+    /// To run an operation.
+    Run { script: &'a Script, keys: &'a [String], words: &'a [Vec<u8>] },
+}
+
+impl Question<'_> {
+    /// Asks it. A script is run by its hash, or whole where the server does not know it yet, after a restart or SCRIPT
+    /// FLUSH; either way at most once.
+    pub(super) async fn put(&self, wire: &Wire) -> Outcome<Value> {
+        let (script, keys, words) = match self {
+            Question::Info => return wire.ask(&redis::cmd("INFO")).await,
+            Question::Run { script, keys, words } => (script, keys, words),
+        };
+        match wire.ask(&script.command("EVALSHA", script.hash.as_bytes(), keys, words)).await {
+            Err(trouble) if trouble.is_unknown_script() => {
+                wire.ask(&script.command("EVAL", script.code.as_bytes(), keys, words)).await
+            }
+            said => said,
+        }
+    }
+}
