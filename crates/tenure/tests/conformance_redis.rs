@@ -14,7 +14,7 @@ struct Private {
 
 impl Private {
     async fn fresh() -> Self {
-        let server = Options::new().aof("always").start();
+        let server = Options::new().aof("everysec").start();
         // A server that has just begun cannot show that it is new; the test knows.
         let run = server.info("server", "run_id").expect("a run_id");
         server.command(&["HSET", "{tenure}:meta", "run", &run]);
