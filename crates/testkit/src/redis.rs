@@ -24,9 +24,16 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 pub struct Options {
     settings: Vec<(String, String)>,
     aof: bool,
-    cluster: bool,
+    cluster: Option<Slots>,
     own_clock: bool,
     tls: Option<Tls>,
+}
+
+/// What a node of a cluster is to own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slots {
+    All,
+    None,
 }
 
 /// Where a server finds what it needs to speak TLS.
@@ -64,7 +71,14 @@ impl Options {
     /// A cluster of one node that owns all slots.
     #[must_use]
     pub fn cluster(mut self) -> Self {
-        self.cluster = true;
+        self.cluster = Some(Slots::All);
+        self
+    }
+
+    /// A node of a cluster that owns nothing; it is to meet another one.
+    #[must_use]
+    pub fn cluster_without_slots(mut self) -> Self {
+        self.cluster = Some(Slots::None);
         self
     }
 
@@ -249,7 +263,7 @@ impl Redis {
 
     /// Gives all slots to the one node, unless it has them already.
     fn form_cluster(&self) {
-        if self.options.cluster {
+        if self.options.cluster == Some(Slots::All) {
             let _taken = self.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
             crate::eventually(STARTS_WITHIN, "the cluster is formed", || {
                 self.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
@@ -274,7 +288,7 @@ fn launch(
         folder.join("log").display(),
         if options.aof { "yes" } else { "no" },
     );
-    if options.cluster {
+    if options.cluster.is_some() {
         lines.push_str("cluster-enabled yes\n");
     }
     if let (Some(tls), Some(port)) = (&options.tls, tls) {
