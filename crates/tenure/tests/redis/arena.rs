@@ -1,0 +1,147 @@
+//! Workers that compete for one resource, each over a link of its own that can go bad, and two who look on: one sees
+//! what the workers say, the other takes each at its word for five ttl longer. The second is the control: wherever
+//! the ownership moved because of a fault it has to see two at once, or the first proves nothing.
+
+use super::*;
+use std::time::Instant;
+use tenure::store::Opened;
+use tenure::{Campaign, Clock, Ownership, Timing, Worker};
+use testkit::observer::Observer;
+use testkit::proxy::{Link, Proxy};
+
+/// What they compete for.
+pub(super) const JOB: &str = "job";
+/// Longer than any fault and what follows it, also on a machine that is busy with other things.
+const AT_LAST: Duration = Duration::from_secs(60);
+
+pub(super) struct Arena {
+    pub(super) server: Redis,
+    pub(super) observer: Arc<Observer>,
+    credulous: Arc<Observer>,
+    pub(super) ttl: Duration,
+    /// `USER:PASSWORD@`, for those who join from now on.
+    pub(super) credentials: String,
+    pub(super) contestants: Vec<Contestant>,
+}
+
+pub(super) struct Contestant {
+    pub(super) proxy: Proxy,
+    pub(super) worker: Worker,
+    campaign: Option<Campaign>,
+}
+
+impl Contestant {
+    pub(super) fn is_owner(&self) -> bool {
+        self.campaign.as_ref().is_some_and(Campaign::is_owner)
+    }
+}
+
+impl Arena {
+    /// Nobody has joined yet.
+    pub(super) fn empty(options: Options, ttl: Duration) -> Self {
+        Self {
+            server: fresh(options),
+            observer: Arc::default(),
+            credulous: Arc::default(),
+            ttl,
+            credentials: String::new(),
+            contestants: Vec::new(),
+        }
+    }
+
+    /// Three compete, and one of them owns.
+    pub(super) async fn of_three(options: Options, ttl: Duration) -> Self {
+        let mut arena = Self::empty(options, ttl);
+        for _ in 0..3 {
+            arena.join(Clock::Sane).await;
+        }
+        arena.until("somebody owns", |arena| arena.observer.owners().len() == 1).await;
+        arena
+    }
+
+    /// One more competes, over a good link; while the server is away it tries until it is let in.
+    pub(super) async fn join(&mut self, clock: Clock) -> usize {
+        let index = self.enter(clock).await;
+        self.compete(index);
+        index
+    }
+
+    /// One more is there, and does not compete yet.
+    pub(super) async fn enter(&mut self, clock: Clock) -> usize {
+        let proxy = Proxy::to(self.server.port());
+        let url = format!("redis://{}127.0.0.1:{}", self.credentials, proxy.port());
+        let until = Instant::now() + AT_LAST;
+        let store = loop {
+            match open(&url).await {
+                Ok(store) => break store,
+                Err(error) => assert!(Instant::now() < until, "{}", chain(&error)),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let opened = Opened::new(Arc::new(store)).expect("a driver");
+        let timing = Timing::new(self.ttl).expect("a ttl").with_clock(clock);
+        let label = format!("worker {}", self.contestants.len());
+        let worker = Worker::on(opened).label(label).timing(timing).connect().await.expect("a worker");
+        self.contestants.push(Contestant { proxy, worker, campaign: None });
+        self.contestants.len() - 1
+    }
+
+    pub(super) fn compete(&mut self, index: usize) {
+        let (observer, credulous, longer) = (self.observer.clone(), self.credulous.clone(), self.ttl * 5);
+        let who = self.contestants[index].worker.label().to_owned();
+        let watch = move |own: Ownership| {
+            let own = Arc::new(own);
+            let (ticket, token, same) = (own.ticket(), own.token(), own.clone());
+            observer.begin(&who, ticket, token, move || own.holds());
+            credulous.begin_credulous(&who, ticket, token, longer, move || same.holds());
+            async {}
+        };
+        let campaign = self.contestants[index].worker.campaign(JOB).obtain(watch, |_| async {});
+        self.contestants[index].campaign = Some(campaign.expect("a campaign"));
+    }
+
+    /// Waits for what has to come at last.
+    pub(super) async fn until(&self, what: &str, happened: impl Fn(&Self) -> bool) {
+        let until = Instant::now() + AT_LAST;
+        while !happened(self) {
+            assert!(Instant::now() < until, "not within {AT_LAST:?}: {what}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Which of them owns.
+    pub(super) async fn owner(&self) -> usize {
+        self.until("somebody owns", |arena| arena.contestants.iter().any(Contestant::is_owner)).await;
+        self.contestants.iter().position(Contestant::is_owner).expect("somebody owns")
+    }
+
+    /// Waits until somebody owns under a larger token than this.
+    pub(super) async fn moves_on_from(&self, token: Option<u64>) {
+        self.until("the ownership moves on", |arena| {
+            arena.observer.newest_token() > token && arena.observer.owners().len() == 1
+        })
+        .await;
+    }
+
+    /// From here on every link is like this.
+    pub(super) fn link_all(&self, link: Link) {
+        self.contestants.iter().for_each(|contestant| contestant.proxy.set(link));
+    }
+
+    /// At no instant did two own, and tokens rose; and the control shows that this could have been seen.
+    pub(super) fn assert_survived(&self) {
+        self.observer.assert_exclusive(1);
+        assert!(self.credulous.most() > 1, "the control has seen nothing: {:?}", self.credulous);
+    }
+
+    /// The same where nothing was lost: there was one ownership, and it lasts.
+    pub(super) fn assert_undisturbed(&self) {
+        self.observer.assert_exclusive(1);
+        assert_eq!((self.observer.begun(), self.observer.owners().len()), (1, 1), "{:?}", self.observer);
+    }
+
+    /// Lets so much of a ttl go by: faults have a length.
+    pub(super) async fn pass(&self, percent: u32) {
+        tokio::time::sleep(self.ttl * percent / 100).await;
+    }
+}

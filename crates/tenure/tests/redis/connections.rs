@@ -1,0 +1,192 @@
+//! Connections that break or hang, scripts that are forgotten, memory that runs out.
+
+use super::*;
+use tenure::store::{Leave, Leaving};
+use testkit::proxy::{Link, Proxy};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+async fn through(proxy: &Proxy) -> RedisStore {
+    open(&format!("redis://127.0.0.1:{}", proxy.port())).await.expect("a store")
+}
+
+/// The same with a limit.
+async fn ask_within(
+    store: &RedisStore,
+    limit: Duration,
+    lease: LeaseId,
+    call: Call,
+) -> Result<Answer, Error> {
+    let request = Request { limit, ..request(lease, call) };
+    let asked = tokio::time::timeout(limit + SHORT, store.call(&request)).await;
+    asked.expect("the store keeps to the limit by itself")
+}
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_sent_again() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let lease = opened(&store).await;
+
+    server.command(&["SCRIPT", "FLUSH"]);
+
+    assert!(matches!(said(&store, lease, Call::Renew).await, Said::Kept { .. }));
+    assert!(matches!(claimed(&store, lease, "job").await, Claimed::Granted(_)));
+}
+
+#[tokio::test]
+async fn a_connection_that_was_closed_while_idle_is_replaced_unnoticed() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let lease = opened(&store).await;
+    said(&store, lease, Call::Renew).await;
+    let clients = || server.command(&["CLIENT", "LIST"]).text().lines().count();
+    let before = clients();
+
+    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    testkit::eventually(PATIENCE, "the connections are closed", || clients() < before);
+    // The client has to notice it, too.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+
+    assert!(matches!(said(&store, lease, Call::Renew).await, Said::Kept { .. }));
+}
+
+/// An attempt that hangs gives its connection up: the next one does not queue behind it.
+#[tokio::test]
+async fn a_connection_that_hangs_is_replaced() {
+    let server = fresh(Options::new());
+    let proxy = Proxy::to(server.port());
+    let store = through(&proxy).await;
+    let lease = opened(&store).await;
+    assert!(matches!(said(&store, lease, Call::Renew).await, Said::Kept { .. }));
+    let before = proxy.accepted();
+
+    proxy.set(Link::DropReplies);
+    let late = ask_within(&store, SHORT, lease, Call::Renew).await.expect_err("no answer");
+    assert_eq!((late.kind(), proxy.accepted()), (Kind::Unavailable, before));
+    ask_within(&store, SHORT, lease, Call::Renew).await.expect_err("no answer again");
+    assert!(proxy.accepted() > before, "the second attempt has a connection of its own");
+
+    proxy.set(Link::Pass);
+    assert!(matches!(said(&store, lease, Call::Renew).await, Said::Kept { .. }));
+}
+
+/// A claim that hangs does not hold up the renewals of the same process.
+#[tokio::test]
+async fn claims_and_renewals_have_connections_of_their_own() {
+    let server = fresh(Options::new());
+    let proxy = Proxy::to(server.port());
+    let store = through(&proxy).await;
+    let before = proxy.accepted();
+
+    let lease = opened(&store).await;
+    assert_eq!(proxy.accepted(), before + 1);
+    said(&store, lease, Call::Renew).await;
+    assert_eq!(proxy.accepted(), before + 2);
+    let _hints = store.hints(lease).await.expect("a subscription");
+    assert_eq!(proxy.accepted(), before + 3);
+    for _ in 0..5 {
+        said(&store, lease, Call::Renew).await;
+        claimed(&store, lease, "job").await;
+    }
+    assert_eq!(proxy.accepted(), before + 3);
+}
+
+#[tokio::test]
+async fn a_subscription_that_hangs_or_breaks_ends_and_can_be_made_again() {
+    let server = fresh(Options::new());
+    let proxy = Proxy::to(server.port());
+    let store = through(&proxy).await;
+    let lease = LeaseId(7);
+    // A short ttl, so that a silence is noticed soon.
+    said(&store, lease, opening(Duration::from_millis(600))).await;
+
+    for fault in [Link::Refuse, Link::Hang, Link::HalfOpen] {
+        let mut hints = store.hints(lease).await.expect("a subscription");
+        proxy.set(fault);
+        let ended = tokio::time::timeout(PATIENCE, hints.recv()).await.expect("it is noticed");
+        assert!(ended.is_none(), "{fault:?}");
+        proxy.set(Link::Pass);
+    }
+
+    let mut hints = store.hints(lease).await.expect("a subscription");
+    let channel = server.command(&["PUBSUB", "CHANNELS", "{tenure}:hint:*"]);
+    let testkit::resp::Reply::List(channels) = channel else { panic!("{channel:?}") };
+    assert_eq!(channels.len(), 1);
+    server.command(&["PUBLISH", &channels[0].text(), "5000000 job"]);
+    let hint = tokio::time::timeout(PATIENCE, hints.recv()).await.expect("soon").expect("a hint");
+    assert_eq!((hint.resource, hint.after), (name("job"), Duration::from_millis(5)));
+}
+
+/// Where nobody listens the hint goes on to the next, at once.
+#[tokio::test]
+async fn a_hint_that_nobody_hears_goes_on() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let [a, deaf, c] = [opened(&store).await, opened(&store).await, opened(&store).await];
+    let mut hints = store.hints(c).await.expect("a subscription");
+    for lease in [a, deaf, c] {
+        claimed(&store, lease, "job").await;
+    }
+
+    let leave = Leave { resource: name("job"), how: Leaving::Released };
+    said(&store, a, Call::Release(vec![leave])).await;
+
+    let hint = tokio::time::timeout(PATIENCE, hints.recv()).await.expect("soon").expect("a hint");
+    assert_eq!(hint.after, Duration::ZERO);
+}
+
+/// What is owned can be kept and given up also when nothing more fits in.
+#[tokio::test]
+async fn at_the_memory_limit_leases_are_renewed_released_and_closed() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let [a, b] = [opened(&store).await, opened(&store).await];
+    let mut hints = store.hints(b).await.expect("a subscription");
+    claimed(&store, a, "job").await;
+    claimed(&store, b, "job").await;
+
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+
+    assert_eq!(server.command(&["SET", "x", "y"]).text().split(' ').next(), Some("OOM"));
+    let full = ask(&store, a, claiming("another")).await.expect_err("nothing fits in");
+    assert_eq!(
+        (full.kind(), full.to_string().ends_with("it is at its memory limit")),
+        (Kind::Unavailable, true)
+    );
+    assert!(matches!(said(&store, a, Call::Renew).await, Said::Kept { .. }));
+    let leave = Leave { resource: name("job"), how: Leaving::Released };
+    assert!(matches!(said(&store, a, Call::Release(vec![leave])).await, Said::Released(_)));
+    tokio::time::timeout(PATIENCE, hints.recv()).await.expect("soon").expect("a hint");
+    assert_eq!(said(&store, a, Call::Close(tenure::store::Closing::Left)).await, Said::Closed);
+    assert_eq!(said(&store, a, Call::Renew).await, Said::Gone);
+
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(matches!(claimed(&store, b, "job").await, Claimed::Granted(_)));
+}
+
+/// One lease costs one call, whatever it holds; and a worker with many resources gets them quickly.
+#[tokio::test]
+async fn a_thousand_resources_are_claimed_in_batches_and_renewed_as_one() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let lease = opened(&store).await;
+    for batch in 0..4 {
+        let want = |index: u32| Want {
+            resource: name(&format!("job {}", batch * 250 + index)),
+            tickets: Tickets::ONE,
+            priority: 0,
+        };
+        let claims = said(&store, lease, Call::Claim((0..250).map(want).collect())).await;
+        let Said::Claimed(claims) = claims else { panic!("{claims:?}") };
+        assert!(claims.iter().all(|claimed| matches!(claimed, Claimed::Granted(_))));
+    }
+
+    assert!(matches!(said(&store, lease, Call::Renew).await, Said::Kept { .. }));
+
+    assert!(matches!(said(&store, lease, Call::Held).await, Said::Held(held) if held.len() == 1_000));
+    assert_eq!(store.read(None).await.expect("views").len(), 1_000);
+    assert_eq!(store.history(None).await.expect("entries").len(), 1_000);
+    assert_eq!(said(&store, lease, Call::Close(tenure::store::Closing::Left)).await, Said::Closed);
+    assert_eq!(store.history(None).await.expect("entries").len(), 2_000, "with the endings not yet written");
+}

@@ -1,0 +1,144 @@
+//! Which life of a server this is, and what a server without our data can show.
+
+use super::*;
+use tenure_core::Why;
+use testkit::shim::Step;
+
+const TTL: Duration = Duration::from_secs(2);
+
+/// The answer to the first claim of a newcomer with a lease of 2 s.
+async fn first_claim(server: &Redis) -> Claimed {
+    let store = open(&server.url()).await.expect("a store");
+    let lease = LeaseId(u128::from_le_bytes(random()));
+    assert_eq!(said(&store, lease, opening(TTL)).await, Said::Opened);
+    claimed(&store, lease, "job").await
+}
+
+fn is_quarantined(claimed: Claimed) -> bool {
+    matches!(claimed, Claimed::Waiting(waiting) if waiting.why == Why::Quarantine)
+}
+
+/// A server that has been up for an hour, as far as it knows.
+fn long_running(options: Options) -> Redis {
+    let server = options.own_clock().start();
+    server.clock().step(Step::Forward(Duration::from_secs(3_600)));
+    testkit::eventually(PATIENCE, "it notices how old it is", || {
+        server
+            .info("server", "uptime_in_seconds")
+            .and_then(|text| text.parse().ok())
+            .is_some_and(|up: u64| up > 3_000)
+    });
+    server
+}
+
+#[tokio::test]
+async fn a_server_that_has_been_running_without_our_data_grants_at_once() {
+    let server = long_running(Options::new());
+
+    assert!(matches!(first_claim(&server).await, Claimed::Granted(_)));
+}
+
+#[tokio::test]
+async fn a_server_that_has_just_begun_is_in_quarantine() {
+    let server = Options::new().start();
+
+    assert!(is_quarantined(first_claim(&server).await));
+}
+
+#[tokio::test]
+async fn a_server_that_was_emptied_is_in_quarantine() {
+    for words in [&["FLUSHALL"][..], &["FLUSHDB"], &["SWAPDB", "0", "1"], &["REPLICAOF", "NO", "ONE"]] {
+        let server = long_running(Options::new());
+        server.command(words);
+
+        assert!(is_quarantined(first_claim(&server).await), "{words:?}");
+    }
+}
+
+/// What would hide that it was emptied counts like it.
+#[tokio::test]
+async fn a_server_whose_counts_were_reset_is_in_quarantine() {
+    let server = long_running(Options::new());
+    server.command(&["FLUSHALL"]);
+    server.command(&["CONFIG", "RESETSTAT"]);
+
+    assert!(is_quarantined(first_claim(&server).await));
+}
+
+#[tokio::test]
+async fn a_server_that_dropped_keys_is_in_quarantine() {
+    let server = long_running(Options::new());
+    server.command(&["SET", "x", "y"]);
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    // Any command that takes memory makes room first.
+    server.command(&["SET", "z", "y"]);
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+
+    assert!(is_quarantined(first_claim(&server).await));
+}
+
+/// Keys moved in and slots taken over leave no trace in the counts.
+#[tokio::test]
+async fn a_node_of_a_cluster_without_our_data_is_in_quarantine() {
+    assert!(is_quarantined(first_claim(&long_running(Options::new().cluster())).await));
+}
+
+#[tokio::test]
+async fn a_restart_is_another_life_and_the_quarantine_ends() {
+    let mut server = fresh(Options::new().aof("everysec"));
+    let store = open(&server.url()).await.expect("a store");
+    let lease = opened(&store).await;
+    let before = ask(&store, lease, Call::Held).await.expect("an answer").stamp;
+    let Claimed::Granted(grant) = claimed(&store, lease, "job").await else { panic!("not granted") };
+
+    server.kill();
+    server.start();
+
+    let after = loop {
+        match ask(&store, lease, Call::Held).await {
+            Ok(answer) => break answer,
+            Err(error) => assert_eq!(error.kind(), Kind::Unavailable),
+        }
+    };
+    assert_ne!(before.incarnation, after.stamp.incarnation);
+    assert!(matches!(after.said, Said::Held(held) if held[0].token == grant.token), "nothing was lost");
+    assert!(is_quarantined(claimed(&store, lease, "other").await));
+    // The longest ttl of this namespace is a minute: waiting is a matter of the rules, and not of this test.
+    server.command(&["HSET", "{tenure}:meta", "longest", "1000000"]);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert!(matches!(claimed(&store, lease, "other").await, Claimed::Granted(_)));
+}
+
+/// After a loss of everything the token still grows, because it follows the clock.
+#[tokio::test]
+async fn a_token_outlives_the_data() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let lease = opened(&store).await;
+    let Claimed::Granted(first) = claimed(&store, lease, "job").await else { panic!("not granted") };
+
+    server.command(&["FLUSHALL"]);
+    vouch_for(&server);
+
+    assert_eq!(said(&store, lease, Call::Renew).await, Said::Gone);
+    let lease = opened(&store).await;
+    let Claimed::Granted(next) = claimed(&store, lease, "job").await else { panic!("not granted") };
+    assert!(next.token > first.token && next.term.0 == 1, "{next:?} after {first:?}");
+}
+
+/// A number that Lua cannot hold is refused, and does not become another one.
+#[tokio::test]
+async fn a_number_beyond_what_scripts_can_hold_is_refused() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let lease = opened(&store).await;
+    let numbered = |seq| Request { seq: Seq(seq), ..request(lease, Call::Renew) };
+
+    assert_eq!(store.call(&numbered(1 << 53)).await.expect_err("too large").kind(), Kind::Refused);
+    let far = StoreTime::from_micros(u64::MAX);
+    let largest = Request { judged_by: Some(far), ..numbered((1 << 53) - 1) };
+    assert!(matches!(store.call(&largest).await.expect("an answer").said, Said::Kept { .. }));
+    assert_eq!(store.call(&numbered((1 << 53) - 2)).await.expect("an answer").said, Said::Stale);
+}

@@ -1,0 +1,103 @@
+//! The Redis store on real servers: what it refuses, how it is reached, and what it survives.
+#![cfg(all(feature = "redis", target_os = "linux"))]
+
+mod arena;
+mod clocks;
+mod connections;
+mod faults;
+mod lives;
+mod opening;
+mod secured;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenure::store::{Answer, Call, Claimed, LeaseId, Namespace, RedisStore, Request, Said, Seq, Store, Want};
+use tenure::{Error, Kind};
+use tenure_core::{Label, Metadata, Moment, ResourceName, StoreTime, Tickets};
+use testkit::redis::{Options, Redis};
+
+/// Longer than anything takes that works.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn open(url: &str) -> Result<RedisStore, Error> {
+    RedisStore::open(url, &Namespace::default()).await
+}
+
+/// A server of its own that is known to be new, so that nothing waits for a quarantine.
+fn fresh(options: Options) -> Redis {
+    let server = options.start();
+    vouch_for(&server);
+    server
+}
+
+/// Has the namespace believe that this life of the server is the one that it knows.
+fn vouch_for(server: &Redis) {
+    let run = server.info("server", "run_id").expect("a run_id");
+    server.command(&["HSET", "{tenure}:meta", "run", &run]);
+}
+
+fn name(text: &str) -> ResourceName {
+    ResourceName::new(text).expect("a name")
+}
+
+fn request(lease: LeaseId, call: Call) -> Request {
+    static SEQ: AtomicU64 = AtomicU64::new(1);
+    Request {
+        lease,
+        seq: Seq(SEQ.fetch_add(1, Ordering::Relaxed)),
+        asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
+        limit: PATIENCE,
+        judged_by: None,
+        longest: Duration::ZERO,
+        call,
+    }
+}
+
+fn opening(ttl: Duration) -> Call {
+    Call::Open { ttl, label: Label::new("a").expect("a label"), metadata: Metadata::default() }
+}
+
+fn claiming(resource: &str) -> Call {
+    Call::Claim(vec![Want { resource: name(resource), tickets: Tickets::ONE, priority: 0 }])
+}
+
+async fn ask(store: &RedisStore, lease: LeaseId, call: Call) -> Result<Answer, Error> {
+    store.call(&request(lease, call)).await
+}
+
+async fn said(store: &RedisStore, lease: LeaseId, call: Call) -> Said {
+    ask(store, lease, call).await.expect("an answer").said
+}
+
+/// A lease that is open, for a minute.
+async fn opened(store: &RedisStore) -> LeaseId {
+    let lease = LeaseId(u128::from_le_bytes(random()));
+    assert_eq!(said(store, lease, opening(Duration::from_secs(60))).await, Said::Opened);
+    lease
+}
+
+fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("random bytes");
+    bytes
+}
+
+async fn claimed(store: &RedisStore, lease: LeaseId, resource: &str) -> Claimed {
+    match said(store, lease, claiming(resource)).await {
+        Said::Claimed(answers) => answers[0],
+        other => panic!("a claim was answered {other:?}"),
+    }
+}
+
+/// The whole chain of an error, as a log would show it.
+fn chain(error: &Error) -> String {
+    let mut text = format!("{error} {error:?}");
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}

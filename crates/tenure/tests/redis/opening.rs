@@ -1,0 +1,124 @@
+//! What is refused, with which sentence; and how a server is reached.
+
+use super::*;
+use tenure::store::Cost;
+use testkit::process::Port;
+
+async fn refused(url: &str) -> String {
+    let error = open(url).await.expect_err("refused");
+    assert_eq!(error.kind(), Kind::Refused, "{}", chain(&error));
+    error.to_string()
+}
+
+#[tokio::test]
+async fn a_server_that_may_drop_keys_is_refused() {
+    let server = Options::new().set("maxmemory-policy", "allkeys-lru").start();
+
+    assert!(refused(&server.url()).await.ends_with("set it to noeviction"));
+
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    open(&server.url()).await.expect("it can be used now");
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_and_its_primary_has_a_concern() {
+    let primary = Options::new().aof("everysec").start();
+    let replica = Options::new().set("replicaof", &format!("127.0.0.1 {}", primary.port())).start();
+    testkit::eventually(PATIENCE, "the replica follows", || {
+        replica.info("replication", "master_link_status").is_some_and(|status| status == "up")
+    });
+
+    assert!(refused(&replica.url()).await.contains("it is a replica"));
+
+    let concerns = open(&primary.url()).await.expect("a store").safety().await.expect("a report");
+    assert_eq!(concerns.iter().map(|concern| concern.cost).collect::<Vec<_>>(), [Cost::Exclusion]);
+}
+
+#[tokio::test]
+async fn a_server_without_a_file_costs_time() {
+    let server = Options::new().start();
+    let store = open(&server.url()).await.expect("a store");
+
+    let concerns = store.safety().await.expect("a report");
+
+    assert_eq!(concerns.iter().map(|concern| concern.cost).collect::<Vec<_>>(), [Cost::Time]);
+    server.command(&["CONFIG", "SET", "appendonly", "yes"]);
+    assert_eq!(store.safety().await.expect("a report"), []);
+}
+
+#[tokio::test]
+async fn nobody_there_is_unavailable_and_names_the_place_without_the_password() {
+    let port = Port::free();
+    let url = format!("redis://user:secret@127.0.0.1:{}", port.number());
+
+    let error = open(&url).await.expect_err("nobody is there");
+
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(
+        error.to_string().contains(&format!("`redis://127.0.0.1:{}`: nobody listens there", port.number()))
+    );
+    assert!(!chain(&error).contains("secret"), "{}", chain(&error));
+}
+
+#[tokio::test]
+async fn a_unix_socket_serves_as_well() {
+    let server = fresh(Options::new());
+    let store = open(&format!("redis+unix://{}", server.socket().display())).await.expect("a store");
+
+    let lease = opened(&store).await;
+
+    assert!(matches!(claimed(&store, lease, "job").await, Claimed::Granted(_)));
+    assert_eq!(
+        refused(&format!("redis+unix://{}?x=1", server.socket().display())).await.contains("\"x\""),
+        true
+    );
+}
+
+#[tokio::test]
+async fn another_database_of_the_server_is_another_store() {
+    let server = fresh(Options::new());
+    let (zero, one) = (open(&server.url()).await, open(&format!("{}/1", server.url())).await);
+    let (zero, one) = (zero.expect("a store"), one.expect("a store"));
+    let (a, b) = (opened(&zero).await, opened(&one).await);
+
+    assert!(matches!(claimed(&zero, a, "job").await, Claimed::Granted(_)));
+    assert!(!matches!(claimed(&one, b, "job").await, Claimed::Waiting(waiting) if waiting.ahead > 0));
+    assert_eq!(zero.read(None).await.expect("views").len(), 1);
+}
+
+/// Every key of a namespace lies in one slot, also with hostile names; a script that strays is refused by a cluster.
+#[tokio::test]
+async fn a_cluster_serves_as_well() {
+    let server = fresh(Options::new().cluster());
+    let store = open(&server.url()).await.expect("a store");
+    let [a, b] = [opened(&store).await, opened(&store).await];
+
+    for resource in ["job", "{other}", "}{", "a{b}c"] {
+        assert!(matches!(claimed(&store, a, resource).await, Claimed::Granted(_)), "{resource}");
+        assert!(matches!(claimed(&store, b, resource).await, Claimed::Waiting(_)), "{resource}");
+    }
+    let mut hints = store.hints(b).await.expect("a subscription");
+    assert_eq!(said(&store, a, Call::Close(tenure::store::Closing::Left)).await, Said::Closed);
+    let hint = tokio::time::timeout(PATIENCE, hints.recv()).await.expect("soon").expect("a hint");
+    assert!(matches!(claimed(&store, b, hint.resource.as_str()).await, Claimed::Granted(_)));
+    assert_eq!(store.read(None).await.expect("views").len(), 4);
+    assert_eq!(store.history(None).await.expect("entries").len(), 4 + 4 + 1);
+}
+
+/// A node that does not own the slot says who does, and that one is asked.
+#[tokio::test]
+async fn a_slot_that_is_elsewhere_is_followed() {
+    let owner = fresh(Options::new().cluster());
+    let other = Options::new().cluster_without_slots().start();
+    other.command(&["CLUSTER", "MEET", "127.0.0.1", &owner.port().to_string()]);
+    testkit::eventually(PATIENCE, "the nodes know each other", || {
+        other.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
+    });
+
+    let store = open(&other.url()).await.expect("a store");
+    let lease = opened(&store).await;
+
+    assert!(matches!(claimed(&store, lease, "job").await, Claimed::Granted(_)));
+    assert!(format!("{store:?}").contains(&owner.port().to_string()), "{store:?}");
+    assert_eq!(store.read(None).await.expect("views").len(), 1);
+}
