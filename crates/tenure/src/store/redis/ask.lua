@@ -6,15 +6,17 @@ local tenant, others = under(resource, token)
 if not tenant then return answer('other-owners', others) end
 if successor ~= '' then
   local named
-  for _, waiter in ipairs(waiters(resource)) do
-    if lives(waiter.lease, now) and about(waiter.lease).label == successor then
+  for _, waiter in ipairs((waiters(resource))) do
+    if lives(waiter, now) and about(waiter).label == successor then
       named = waiter
       break
     end
   end
   if not named then return answer('not-waiting') end
-  leave_queue(resource, named.lease)
-  take_place(resource, named.lease, resource.arrivals + 1, priority_of(named.place))
+  local priority = priority_of(place_of(resource, named))
+  leave_queue(resource, named)
+  take_place(resource, named, next_place(resource, resource.arrivals + 1, priority))
+  save(resource)
 end
 notify(resource, tenant, 1)
 return answer('done')

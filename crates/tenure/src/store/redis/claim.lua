@@ -12,8 +12,7 @@ local function resize(resource, tickets)
   if not (opened_at > resource.set_at or (lease == resource.set_by and seq > resource.set_seq)) then return false end
   resource.set_at, resource.set_by, resource.set_seq = opened_at, lease, seq
   local changed = resource.tickets ~= tickets
-  resource.tickets = tickets
-  save(resource)
+  resource.tickets, resource.changed = tickets, true
   trim(resource)
   extend(resource)
   return changed
@@ -40,8 +39,9 @@ local function claim_one(name, tickets, priority)
       if seat.lease and seat.ticket >= resource.tickets then notify(resource, seat, 0) end
     end
   end
-  local reaped, waiting = reap(resource, judged)
-  local said = grant_or_queue(resource, judged, priority, waiting)
+  local reaped, leases, found = reap(resource, judged)
+  local said = grant_or_queue(resource, judged, priority, leases, found)
+  save(resource)
   if reaped or resized then wake(resource, lease, judged) end
   return said
 end

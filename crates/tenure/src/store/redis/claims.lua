@@ -5,11 +5,22 @@ local lease, seq, vouched = ARGV[1], tonumber(ARGV[2]), nil
 local function begin()
   see(tonumber(ARGV[4]))
   vouched = vouched_for(ARGV[3])
+  local row, renewed = details_of(lease)
+  learn(lease, row)
   -- One that a later renewal has overtaken judges nobody: what it vouched for may be outdated.
-  local judged = seq < renewed(lease) and 0 or vouched
+  local judged = seq < renewed and 0 or vouched
   if not judge(lease, judged) then return nil end
   -- By the store's clock its own lease has run out: it has to renew before it may judge others.
   return expiry(lease) <= now and 0 or judged
+end
+
+-- Whether anything stood for this worker when the request came. Nothing that stands since can be about what is still
+-- to be given.
+local noticed
+
+local function drop_notices(name)
+  if noticed == nil then noticed = rows(NOTICES, lease, 1)[1] or false end
+  if noticed then drop_rows(NOTICES, lease .. '\0' .. name) end
 end
 
 -- The numbers of the newest claim and release of a resource by this lease.
@@ -26,19 +37,20 @@ local function set_newest(name, claimed, released, before)
   call('ZADD', NEWEST, 0, lease .. '\0' .. name .. '\0' .. int(claimed) .. ' ' .. int(released))
 end
 
--- Frees the tickets of owners that are dead, and forgets a few dead waiters. Says whether any was freed, and who
--- waits.
+-- Frees the tickets of owners that are dead, and forgets a few dead waiters: false in their place. Says whether any
+-- was freed, and who waits.
 local function reap(resource, judged)
-  local waiting, cleared = {}, 0
-  local all = waiters(resource)
-  prefetch(all)
-  for _, waiter in ipairs(all) do
-    if cleared < MOST_CLEARED and not lives(waiter.lease, judged) then
-      judge(waiter.lease, judged)
-      leave_queue(resource, waiter.lease)
+  local leases, found = waiters(resource)
+  prefetch(leases)
+  local cleared = 0
+  for index, waiter in ipairs(leases) do
+    if not lives(waiter, judged) then
+      judge(waiter, judged)
+      call('HDEL', PLACES, waiter .. '\0' .. resource.name)
+      call('ZREM', QUEUE, found[index])
+      leases[index] = false
       cleared = cleared + 1
-    else
-      waiting[#waiting + 1] = waiter
+      if cleared == MOST_CLEARED then break end
     end
   end
   local reaped, held = false, {}
@@ -53,7 +65,7 @@ local function reap(resource, judged)
       reaped = true
     end
   end
-  return reaped, waiting
+  return reaped, leases, found
 end
 
 -- How long there are no grants still. A quarantine that is over stays over, also when `longest` grows.
@@ -106,32 +118,38 @@ end
 local function grant(resource, seat)
   resource.term = resource.term + 1
   resource.token = math.max(resource.token + 1, now)
-  save(resource)
+  resource.changed = true
   seat.lease, seat.since, seat.term, seat.token = lease, now, int(resource.term), int(resource.token)
   write_seat(resource, seat)
   call('ZADD', HELD, 0, lease .. '\0' .. resource.name .. '\0' .. int(seat.ticket) .. ' ' .. seat.token)
-  leave_queue(resource, lease)
-  drop_rows(NOTICES, lease .. '\0' .. resource.name)
+  drop_notices(resource.name)
   record(resource, about(lease).label, seat, 'granted', now)
   return {'granted', int(seat.ticket), seat.term, seat.token}
 end
 
 -- Grants what the worker holds already, or what it may take now; else queues it once, and says when to look again.
-local function grant_or_queue(resource, judged, priority, waiting)
+local function grant_or_queue(resource, judged, priority, leases, found)
   local left = quarantine_left(judged)
-  local owned, ahead, me = seat_of(resource, lease), 0, about(lease)
+  local owned, me, ahead, waits, place = seat_of(resource, lease), about(lease), 0, false, nil
   if owned and not left then return {'granted', int(owned.ticket), owned.term, owned.token} end
   -- An owner that asks again during a quarantine has no place in the queue, and needs none.
   if not owned then
-    local place = place_of(resource, lease) or take_place(resource, lease, 0, priority)
-    for _, waiter in ipairs(waiting) do
-      if waiter.place >= place then break end
-      if lives(waiter.lease, judged) then ahead = ahead + 1 end
+    for _, waiter in ipairs(leases) do
+      if waiter == lease then waits = true end
+    end
+    if not waits then place = next_place(resource, 0, priority) end
+    for index, waiter in ipairs(leases) do
+      if waiter == lease or (not waits and place_in(resource, found[index]) > place) then break end
+      if waiter and lives(waiter, judged) then ahead = ahead + 1 end
     end
   end
   local at, seat = turn(resource, ahead, me.step)
   -- One that came late may be from a lease that has run out since, which it is not to judge.
-  if not left and at == 'now' and lives(lease, vouched) then return grant(resource, seat) end
+  if not left and at == 'now' and lives(lease, vouched) then
+    if waits then leave_queue(resource, lease) end
+    return grant(resource, seat)
+  end
+  if place then take_place(resource, lease, place) end
   local later = ahead <= WATCHFUL and me.step * ahead or me.ttl
   local look_again, why
   if left then

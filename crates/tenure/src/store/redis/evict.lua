@@ -5,5 +5,6 @@ local tenant, others = under(resource, ARGV[2])
 if not tenant then return answer('other-owners', others) end
 notify(resource, tenant, 2)
 vacate(resource, tenant, now, 'evicted')
+save(resource)
 wake(resource, nil, now)
 return answer('done')

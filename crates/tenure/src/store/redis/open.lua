@@ -9,9 +9,8 @@ local HOUR = 3600000000
 -- Forgets a few that died long ago. One that a resource still names is kept until that is looked at.
 for _, old in ipairs(call('ZRANGEBYSCORE', GONE, '-inf', int(now - HOUR), 'LIMIT', 0, 8)) do
   call('ZREM', GONE, old)
-  call('HDEL', DETAILS, old)
+  call('HDEL', DETAILS, old, old .. '#')
   call('HDEL', METADATA, old)
-  call('HDEL', RENEWED, old)
   call('HDEL', ENDED, old)
 end
 -- And those that ran out as long ago, unnoticed, as far as the caller can vouch for it.
@@ -22,9 +21,10 @@ if ARGV[3] ~= '' then
   end
 end
 
-if call('HEXISTS', DETAILS, lease) == 1 then
+local known, renewed = details_of(lease)
+if known then
   -- One that a later renewal has overtaken judges nobody.
-  local judged = seq < renewed(lease) and 0 or vouched_for(ARGV[3])
+  local judged = seq < renewed and 0 or vouched_for(ARGV[3])
   return answer(lives(lease, judged) and 'opened' or 'gone')
 end
 call('HSET', DETAILS, lease, int(ttl) .. ' ' .. int(now) .. ' ' .. ARGV[6] .. ' ' .. ARGV[7])

@@ -7,16 +7,16 @@
 -- Times are in microseconds, spans in nanoseconds; all numbers are whole and below 2^53.
 local META = KEYS[1]      -- hash: run (the server's life), quarantine (since when), longest
 local LEASES = KEYS[2]    -- sorted set: lease -> when it expires, of all that are not marked dead
-local DETAILS = KEYS[3]   -- hash: lease -> ttl, when it was opened, its channel, its label
+local DETAILS = KEYS[3]   -- hash: lease -> ttl, when it was opened, its channel, its label; lease# -> newest renewal
 local METADATA = KEYS[4]  -- hash: lease -> what its worker tells
-local RENEWED = KEYS[5]   -- hash: lease -> the number of its newest renewal
+local NAMES = KEYS[5]     -- rows: resource
 local ENDED = KEYS[6]     -- hash: lease -> when and why it was marked dead
 local GONE = KEYS[7]      -- sorted set: lease -> when it ended, of those that hold nothing any more
 local NEWEST = KEYS[8]    -- rows: lease \0 resource \0 newest claim, newest release
 local NOTICES = KEYS[9]   -- rows: lease \0 resource \0 token, wish
 local HELD = KEYS[10]     -- rows: lease \0 resource \0 ticket, token
-local RESOURCES = KEYS[11] -- hash: resource -> tickets, who set them (opened at, lease, seq), arrivals, term, token
-local SEATS = KEYS[12]    -- rows: resource \0 ticket, since when, and of one that is held lease, term, token
+local RESOURCES = KEYS[11] -- hash: resource -> tickets, who set them (opened at, lease, seq), arrivals, term, token, seats
+local SEATS = KEYS[12]    -- hash: resource \0 ticket -> since when, and of one that is held lease, term, token
 local QUEUE = KEYS[13]    -- rows: resource \0 place, lease
 local PLACES = KEYS[14]   -- hash: lease \0 resource -> place
 local HISTORY = KEYS[15]  -- stream, capped
@@ -153,6 +153,8 @@ local function vouched_for(judged_by)
   return math.min(tonumber(judged_by), now)
 end
 
-local function renewed(lease)
-  return tonumber(call('HGET', RENEWED, lease) or '0')
+-- What was said when the lease was opened, and the number of its newest renewal.
+local function details_of(lease)
+  local found = call('HMGET', DETAILS, lease, lease .. '#')
+  return found[1], tonumber(found[2] or '0')
 end

@@ -14,10 +14,10 @@ local function view(name)
       }
     end
   end
-  for _, waiter in ipairs(waiters(resource)) do
-    if lives(waiter.lease, now) then
+  for _, waiter in ipairs((waiters(resource))) do
+    if lives(waiter, now) then
       queue[#queue + 1] = {
-        about(waiter.lease).label, call('HGET', METADATA, waiter.lease) or '', int(expiry(waiter.lease) - now),
+        about(waiter).label, call('HGET', METADATA, waiter) or '', int(expiry(waiter) - now),
       }
     end
   end

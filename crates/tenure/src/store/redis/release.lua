@@ -8,16 +8,16 @@ if not judged then return answer('gone') end
 
 -- Queues the worker at the tail, with the lowest priority of those who wait and live.
 local function queue_last(resource)
-  leave_queue(resource, lease)
-  local all, lowest = waiters(resource), nil
-  prefetch(all)
-  for _, waiter in ipairs(all) do
-    if lives(waiter.lease, judged) then
-      local priority = priority_of(waiter.place)
+  local leases, found = waiters(resource)
+  local lowest
+  prefetch(leases)
+  for index, waiter in ipairs(leases) do
+    if lives(waiter, judged) then
+      local priority = priority_of(place_in(resource, found[index]))
       lowest = math.min(lowest or priority, priority)
     end
   end
-  take_place(resource, lease, 0, lowest or 0)
+  take_place(resource, lease, next_place(resource, 0, lowest or 0))
 end
 
 local function release_one(name, how)
@@ -26,7 +26,7 @@ local function release_one(name, how)
   -- what was granted since.
   if seq <= claimed or seq <= released then return {'stale'} end
   set_newest(name, claimed, seq, row)
-  drop_rows(NOTICES, lease .. '\0' .. name)
+  drop_notices(name)
   local resource = find(name)
   if not resource then return {'free'} end
   leave_queue(resource, lease)
@@ -35,9 +35,10 @@ local function release_one(name, how)
   local said = {'free'}
   if how == 'stepped-down' then
     queue_last(resource)
-    local _, waiting = reap(resource, judged)
-    said = grant_or_queue(resource, judged, 0, waiting)
+    local _, leases, found = reap(resource, judged)
+    said = grant_or_queue(resource, judged, 0, leases, found)
   end
+  save(resource)
   if seat then wake(resource, lease, judged) end
   return said
 end

@@ -3,11 +3,12 @@
 local lease, seq = ARGV[1], tonumber(ARGV[2])
 runs_at_the_limit()
 see(tonumber(ARGV[4]))
-if expiry(lease) and seq <= renewed(lease) then return answer('stale') end
+local details, renewed = details_of(lease)
+if expiry(lease) and seq <= renewed then return answer('stale') end
 if not judge(lease, vouched_for(ARGV[3])) then return answer('gone') end
 
-local ttl = tonumber(match(call('HGET', DETAILS, lease), '^(%d+)'))
-call('HSET', RENEWED, lease, int(seq))
+local ttl = tonumber(match(details, '^(%d+)'))
+call('HSET', DETAILS, lease .. '#', int(seq))
 call('ZADD', LEASES, int(now + math.floor(ttl / 1000)), lease)
 local notices = rows(NOTICES, lease, 65)
 for index, row in ipairs(notices) do

@@ -42,7 +42,7 @@ const KEYS: [&str; 15] = [
     "leases",
     "details",
     "metadata",
-    "renewed",
+    "names",
     "ended",
     "gone",
     "newest",

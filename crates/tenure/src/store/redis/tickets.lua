@@ -11,32 +11,30 @@ local HISTORY_KEPT = 10000
 -- What is known of a lease for good.
 local details = {}
 
+local function learn(lease, row)
+  local known = false
+  if row then
+    local ttl, opened_at, channel, label = match(row, '^(%d+) (%d+) (%S+) (.*)$')
+    ttl = tonumber(ttl)
+    local step = math.max(LEAVES_TO_THE_NEXT, math.floor(ttl / 150))
+    known = {ttl = ttl, step = step, opened_at = tonumber(opened_at), channel = channel, label = label}
+  end
+  details[lease] = known
+  return known
+end
+
 local function about(lease)
   local known = details[lease]
-  if known == nil then
-    known = false
-    local row = call('HGET', DETAILS, lease)
-    if row then
-      local ttl, opened_at, channel, label = match(row, '^(%d+) (%d+) (%S+) (.*)$')
-      ttl = tonumber(ttl)
-      local step = math.max(LEAVES_TO_THE_NEXT, math.floor(ttl / 150))
-      known = {ttl = ttl, step = step, opened_at = tonumber(opened_at), channel = channel, label = label}
-    end
-    details[lease] = known
-  end
+  if known == nil then return learn(lease, call('HGET', DETAILS, lease)) end
   return known
 end
 
 -- Looks up the expiries of many leases at once.
-local function prefetch(waiters)
-  local unknown = {}
-  for _, waiter in ipairs(waiters) do
-    if expiries[waiter.lease] == nil then unknown[#unknown + 1] = waiter.lease end
-  end
-  for from = 1, #unknown, 1000 do
-    local to = math.min(from + 999, #unknown)
-    for index, at in ipairs(call('ZMSCORE', LEASES, unpack(unknown, from, to))) do
-      expiries[unknown[from + index - 1]] = at and tonumber(at)
+local function prefetch(leases)
+  for from = 1, #leases, 1000 do
+    local to = math.min(from + 999, #leases)
+    for index, at in ipairs(call('ZMSCORE', LEASES, unpack(leases, from, to))) do
+      expiries[leases[from + index - 1]] = at and tonumber(at)
     end
   end
 end
@@ -51,16 +49,14 @@ local function ending(lease, judged)
   return expiry(lease) or judged, 'expired'
 end
 
-local function seat_row(resource, seat)
-  local row = resource.name .. '\0' .. format('%05d', seat.ticket) .. ' ' .. int(seat.since)
-  if seat.lease then row = row .. ' ' .. seat.lease .. ' ' .. seat.term .. ' ' .. seat.token end
-  return row
+local function field(resource, ticket)
+  return resource.name .. '\0' .. int(ticket)
 end
 
 local function write_seat(resource, seat)
-  if seat.row then call('ZREM', SEATS, seat.row) end
-  seat.row = seat_row(resource, seat)
-  call('ZADD', SEATS, 0, seat.row)
+  local row = int(seat.since)
+  if seat.lease then row = row .. ' ' .. seat.lease .. ' ' .. seat.term .. ' ' .. seat.token end
+  call('HSET', SEATS, field(resource, seat.ticket), row)
 end
 
 -- Adds free seats up to the number of tickets.
@@ -76,42 +72,50 @@ end
 local function trim(resource)
   local seats = resource.seats
   while #seats > resource.tickets and not seats[#seats].lease do
-    call('ZREM', SEATS, seats[#seats].row)
+    call('HDEL', SEATS, field(resource, #seats - 1))
     seats[#seats] = nil
+    resource.changed = true
   end
 end
 
 local function find(name)
   local row = call('HGET', RESOURCES, name)
   if not row then return nil end
-  local tickets, opened_at, lease, seq, arrivals, term, token =
-    match(row, '^(%d+) (%d+) (%x+) (%d+) (%d+) (%d+) (%d+)$')
+  local tickets, opened_at, lease, seq, arrivals, term, token, count =
+    match(row, '^(%d+) (%d+) (%x+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
   local resource = {
     name = name, tickets = tonumber(tickets), arrivals = tonumber(arrivals), term = tonumber(term),
     token = tonumber(token), set_at = tonumber(opened_at), set_by = lease, set_seq = tonumber(seq), seats = {},
   }
-  for index, seat in ipairs(rows(SEATS, name)) do
-    local ticket, since, rest = match(sub(seat, #name + 2), '^(%d+) (%d+)(.*)$')
-    local found = {row = seat, ticket = tonumber(ticket), since = tonumber(since)}
-    if rest ~= '' then found.lease, found.term, found.token = match(rest, '^ (%x+) (%d+) (%d+)$') end
-    resource.seats[index] = found
+  for from = 0, count - 1, 1000 do
+    local fields = {}
+    for ticket = from, math.min(from + 999, count - 1) do fields[#fields + 1] = field(resource, ticket) end
+    for index, seat in ipairs(call('HMGET', SEATS, unpack(fields))) do
+      local since, rest = match(seat, '^(%d+)(.*)$')
+      local found = {ticket = from + index - 1, since = tonumber(since)}
+      if rest ~= '' then found.lease, found.term, found.token = match(rest, '^ (%x+) (%d+) (%d+)$') end
+      resource.seats[from + index] = found
+    end
   end
   return resource
 end
 
+-- Writes back what belongs to the resource as a whole, if it has changed.
 local function save(resource)
+  if not resource.changed then return end
+  resource.changed = false
   call('HSET', RESOURCES, resource.name, table.concat({
     int(resource.tickets), int(resource.set_at), resource.set_by, int(resource.set_seq), int(resource.arrivals),
-    int(resource.term), int(resource.token),
+    int(resource.term), int(resource.token), int(#resource.seats),
   }, ' '))
 end
 
 local function make(name, tickets, lease, seq)
   local resource = {
-    name = name, tickets = tickets, arrivals = 0, term = 0, token = 0,
+    name = name, tickets = tickets, arrivals = 0, term = 0, token = 0, changed = true,
     set_at = about(lease).opened_at, set_by = lease, set_seq = seq, seats = {},
   }
-  save(resource)
+  call('ZADD', NAMES, 0, name)
   extend(resource)
   return resource
 end
@@ -140,23 +144,31 @@ local function vacate(resource, seat, at, what)
   if not expiry(lease) then let_go(lease, (ending(lease, at))) end
 end
 
--- The waiters in order: those whom an operator named, the last named first; then by priority; then by arrival.
+-- The waiters in order: those whom an operator named, the last named first; then by priority; then by arrival. Their
+-- leases, and beside them the rows.
 local function waiters(resource)
-  local found = rows(QUEUE, resource.name)
-  local from = #resource.name + 2
+  local found, leases, from = rows(QUEUE, resource.name), {}, #resource.name + 45
   for index, row in ipairs(found) do
-    found[index] = {row = row, place = sub(row, from, from + 41), lease = sub(row, from + 43)}
+    leases[index] = sub(row, from)
   end
-  return found
+  return leases, found
 end
 
-local function take_place(resource, lease, named, priority)
+-- Where in the row of a waiter its place begins.
+local function place_in(resource, row)
+  return sub(row, #resource.name + 2, #resource.name + 43)
+end
+
+-- The place of one that comes now. All are digits of one length, so that they compare as text in every locale.
+local function next_place(resource, named, priority)
   resource.arrivals = resource.arrivals + 1
-  local place = format('%016.0f%010.0f%016.0f', 9007199254740991 - named, 2147483647 - priority, resource.arrivals)
+  resource.changed = true
+  return format('%016.0f%010.0f%016.0f', 9007199254740991 - named, 2147483647 - priority, resource.arrivals)
+end
+
+local function take_place(resource, lease, place)
   call('HSET', PLACES, lease .. '\0' .. resource.name, place)
   call('ZADD', QUEUE, 0, resource.name .. '\0' .. place .. ' ' .. lease)
-  save(resource)
-  return place
 end
 
 local function place_of(resource, lease)
