@@ -111,6 +111,45 @@ async fn a_restart_is_another_life_and_the_quarantine_ends() {
     assert!(matches!(claimed(&store, lease, "other").await, Claimed::Granted(_)));
 }
 
+/// A part of our data that somebody deleted, or a server evicted, is not taken for the end of an owner.
+#[tokio::test]
+async fn an_owner_whose_record_is_lost_is_waited_for() {
+    for lost in [&["{tenure}:leases"][..], &["{tenure}:leases", "{tenure}:details"]] {
+        let server = fresh(Options::new());
+        let store = open(&server.url()).await.expect("a store");
+        let owner = LeaseId(u128::from_le_bytes(random()));
+        assert_eq!(said(&store, owner, opening(TTL)).await, Said::Opened);
+        assert!(matches!(claimed(&store, owner, "job").await, Claimed::Granted(_)));
+
+        let mut words = vec!["DEL"];
+        words.extend(lost);
+        server.command(&words);
+
+        let next = LeaseId(u128::from_le_bytes(random()));
+        assert_eq!(said(&store, next, opening(TTL)).await, Said::Opened);
+        let Claimed::Waiting(look) = claimed(&store, next, "job").await else { panic!("let in at once") };
+        assert!(look.why == Why::Taken && look.look_again > TTL * 9 / 10, "{look:?}");
+        tokio::time::sleep(TTL / 2).await;
+        assert!(matches!(said(&store, next, Call::Renew).await, Said::Kept { .. }));
+        assert!(matches!(claimed(&store, next, "job").await, Claimed::Waiting(_)));
+        tokio::time::sleep(TTL * 6 / 10).await;
+        assert!(matches!(claimed(&store, next, "job").await, Claimed::Granted(_)), "{lost:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_resource_whose_seats_are_lost_is_granted_to_nobody() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let [a, b] = [opened(&store).await, opened(&store).await];
+    claimed(&store, a, "job").await;
+
+    server.command(&["DEL", "{tenure}:seats"]);
+
+    let error = ask(&store, b, claiming("job")).await.expect_err("nobody knows who owns it");
+    assert_eq!(error.kind(), Kind::Corrupt, "{}", chain(&error));
+}
+
 /// After a loss of everything the token still grows, because it follows the clock.
 #[tokio::test]
 async fn a_token_outlives_the_data() {

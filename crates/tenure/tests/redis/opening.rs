@@ -68,10 +68,8 @@ async fn a_unix_socket_serves_as_well() {
     let lease = opened(&store).await;
 
     assert!(matches!(claimed(&store, lease, "job").await, Claimed::Granted(_)));
-    assert_eq!(
-        refused(&format!("redis+unix://{}?x=1", server.socket().display())).await.contains("\"x\""),
-        true
-    );
+    let unknown = refused(&format!("redis+unix://{}?x=1", server.socket().display())).await;
+    assert!(unknown.contains("\"x\" is not known"), "{unknown}");
 }
 
 #[tokio::test]

@@ -278,3 +278,88 @@ fn record(mut parts: Parts) -> Outcome<Record> {
     let (resource, worker) = (resource(&parts.text()?)?, label(&parts.text()?)?);
     Ok(Record { at, resource, worker, grant: grant(&mut parts)?, what })
 }
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::{Tickets, Want};
+
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn list(values: impl IntoIterator<Item = Value>) -> Value {
+        Value::Array(values.into_iter().collect())
+    }
+
+    fn texts(words: &[&str]) -> Value {
+        list(words.iter().map(|word| text(word)))
+    }
+
+    fn stamped(said: impl IntoIterator<Item = Value>) -> Value {
+        let stamp = ["1763228625123500", "00112233445566778899aabbccddeeff01234567", "15000000000"];
+        list(stamp.map(text).into_iter().chain(said))
+    }
+
+    fn claim() -> Call {
+        let resource = ResourceName::new("job").expect("a name");
+        Call::Claim(vec![Want { resource, tickets: Tickets::ONE, priority: 0 }])
+    }
+
+    #[test]
+    fn every_answer_is_stamped_with_numbers_that_are_exact() {
+        let answer =
+            answer(&Call::Renew, stamped([text("kept"), list([text("a b\u{0}1763228625123501 2")])]))
+                .expect("it is understood");
+
+        assert_eq!(answer.stamp.now, StoreTime::from_micros(1_763_228_625_123_500));
+        assert_eq!(answer.stamp.incarnation, Incarnation(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff));
+        assert_eq!(answer.stamp.longest, Duration::from_secs(15));
+        let notice = Notice {
+            resource: ResourceName::new("a b").expect("a name"),
+            token: Token(1_763_228_625_123_501),
+            wish: Wish::Evicted,
+        };
+        assert_eq!(answer.said, Said::Kept { notices: vec![notice], more: false });
+    }
+
+    #[test]
+    fn a_grant_and_a_place_in_the_queue_are_read() {
+        let granted = stamped([text("claimed"), list([texts(&["granted", "0", "7", "1763228625123500"])])]);
+        let grant = Grant { ticket: Ticket(0), term: Term(7), token: Token(1_763_228_625_123_500) };
+        assert_eq!(
+            answer(&claim(), granted).expect("it is understood").said,
+            Said::Claimed(vec![Claimed::Granted(grant)])
+        );
+
+        let waiting = stamped([text("claimed"), list([texts(&["waiting", "2", "1500000", "turn"])])]);
+        let place = Waiting { ahead: 2, look_again: Duration::from_micros(1_500), why: Why::Turn };
+        assert_eq!(
+            answer(&claim(), waiting).expect("it is understood").said,
+            Said::Claimed(vec![Claimed::Waiting(place)])
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error_and_never_a_guess() {
+        for odd in [
+            Value::Nil,
+            text("claimed"),
+            list([]),
+            stamped([]),
+            stamped([text("something")]),
+            stamped([text("claimed")]),
+            // No answer for the one resource that was asked for.
+            stamped([text("claimed"), list([])]),
+            stamped([text("claimed"), list([texts(&["granted", "0", "7", "1.7632286251235e+15"])])]),
+            stamped([text("claimed"), list([texts(&["granted", "0"])])]),
+            stamped([text("claimed"), list([texts(&["waiting", "2", "1", "whatever"])])]),
+            stamped([text("kept"), list([text("torn")])]),
+            list(["x", "00112233445566778899aabbccddeeff", "0", "opened"].map(text)),
+            list(["1", "short", "0", "opened"].map(text)),
+        ] {
+            assert!(answer(&claim(), odd.clone()).is_err(), "{odd:?}");
+        }
+    }
+}

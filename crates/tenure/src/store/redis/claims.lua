@@ -6,7 +6,7 @@ local function begin()
   see(tonumber(ARGV[4]))
   vouched = vouched_for(ARGV[3])
   local row, renewed = details_of(lease)
-  learn(lease, row)
+  if not learn(lease, row) then return nil end
   -- One that a later renewal has overtaken judges nobody: what it vouched for may be outdated.
   local judged = seq < renewed and 0 or vouched
   if not judge(lease, judged) then return nil end
@@ -37,6 +37,18 @@ local function set_newest(name, claimed, released, before)
   call('ZADD', NEWEST, 0, lease .. '\0' .. name .. '\0' .. int(claimed) .. ' ' .. int(released))
 end
 
+-- Of an owner only the seat is left: somebody deleted or evicted the record of its lease. As far as anybody knows it
+-- lives, so it is given the longest time that it can still have.
+local function adopt(owner)
+  expiries[owner] = now + math.floor(longest / 1000)
+  call('ZADD', LEASES, int(expiries[owner]), owner)
+  if not about(owner) then
+    local row = int(longest) .. ' ' .. int(now) .. ' - ?'
+    call('HSET', DETAILS, owner, row)
+    learn(owner, row)
+  end
+end
+
 -- Frees the tickets of owners that are dead, and forgets a few dead waiters: false in their place. Says whether any
 -- was freed, and who waits.
 local function reap(resource, judged)
@@ -58,7 +70,9 @@ local function reap(resource, judged)
     if seat.lease then held[#held + 1] = seat end
   end
   for _, seat in ipairs(held) do
-    if not judge(seat.lease, judged) then
+    if not expiry(seat.lease) and not call('HGET', ENDED, seat.lease) then
+      adopt(seat.lease)
+    elseif not judge(seat.lease, judged) then
       local at, why = ending(seat.lease, judged)
       -- A grant may come after the expiry by the store's clock, if the worker vouches for less.
       vacate(resource, seat, math.max(at, seat.since), why)

@@ -31,7 +31,9 @@ pub(super) fn channel(namespace: &str, lease: LeaseId) -> String {
     format!("{{{namespace}}}:hint:{name}")
 }
 
-type Listeners = Arc<Mutex<HashMap<String, (LeaseId, mpsc::UnboundedSender<Hint>)>>>;
+/// Who listens, by channel.
+type Listeners = Arc<Mutex<ByChannel>>;
+type ByChannel = HashMap<String, (LeaseId, mpsc::UnboundedSender<Hint>)>;
 
 /// All who listen in this process.
 pub(super) struct Ears {
@@ -85,8 +87,13 @@ impl Ears {
                 Some(ear) => ear,
                 none => none.insert(self.connect().await?),
             };
+            let gone = leave_the_gone(&ear.listeners);
             lock(&ear.listeners).insert(channel.clone(), (lease, to));
-            Ok(ear.sink.clone().subscribe(&channel).await?)
+            let mut sink = ear.sink.clone();
+            if !gone.is_empty() {
+                sink.unsubscribe(&gone).await?;
+            }
+            Ok(sink.subscribe(&channel).await?)
         });
         match subscribed.await.unwrap_or(Err(Trouble::Late)) {
             Ok(()) => Ok(hints),
@@ -157,13 +164,7 @@ impl Listening {
     /// After a silence: whether the server still answers, and is still the one to listen to. Leaves the channels of
     /// those who are gone.
     async fn is_well(&mut self) -> bool {
-        let gone: Vec<String> = {
-            let mut listeners = lock(&self.listeners);
-            let gone = listeners.iter().filter(|(_, (_, to))| to.is_closed());
-            let gone: Vec<String> = gone.map(|(channel, _)| channel.clone()).collect();
-            gone.iter().for_each(|channel| drop(listeners.remove(channel)));
-            gone
-        };
+        let gone = leave_the_gone(&self.listeners);
         let asked = async {
             if !gone.is_empty() {
                 self.sink.unsubscribe(&gone).await?;
@@ -175,6 +176,15 @@ impl Listening {
     }
 }
 
+/// The channels of those who listen no more.
+fn leave_the_gone(listeners: &Listeners) -> Vec<String> {
+    let mut listeners = lock(listeners);
+    let gone = listeners.iter().filter(|(_, (_, to))| to.is_closed());
+    let gone: Vec<String> = gone.map(|(channel, _)| channel.clone()).collect();
+    gone.iter().for_each(|channel| drop(listeners.remove(channel)));
+    gone
+}
+
 /// `SPAN NAME`: in nanoseconds, how long to leave it to those who come first.
 fn hint(lease: LeaseId, payload: &[u8]) -> Option<Hint> {
     let (after, name) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
@@ -182,9 +192,7 @@ fn hint(lease: LeaseId, payload: &[u8]) -> Option<Hint> {
     Some(Hint { lease, resource: ResourceName::new(name).ok()?, after })
 }
 
-fn lock(
-    listeners: &Mutex<HashMap<String, (LeaseId, mpsc::UnboundedSender<Hint>)>>,
-) -> MutexGuard<'_, HashMap<String, (LeaseId, mpsc::UnboundedSender<Hint>)>> {
+fn lock(listeners: &Mutex<ByChannel>) -> MutexGuard<'_, ByChannel> {
     // There is no step in it that a panic could leave half done.
     listeners.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -205,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_no_hint_is_left() {
-        let told = hint(LeaseId(1), b"24000000000 night ly").unwrap();
+        let told = hint(LeaseId(1), b"24000000000 night ly").expect("it is understood");
         assert_eq!((told.resource.as_str(), told.after), ("night ly", Duration::from_secs(24)));
 
         for bad in [&b"x y"[..], b"5", b"5 ", b"-1 a", b"\xff \xff"] {

@@ -5,7 +5,7 @@ runs_at_the_limit()
 see(tonumber(ARGV[4]))
 local details, renewed = details_of(lease)
 if expiry(lease) and seq <= renewed then return answer('stale') end
-if not judge(lease, vouched_for(ARGV[3])) then return answer('gone') end
+if not details or not judge(lease, vouched_for(ARGV[3])) then return answer('gone') end
 
 local ttl = tonumber(match(details, '^(%d+)'))
 call('HSET', DETAILS, lease .. '#', int(seq))

@@ -113,7 +113,7 @@ mod tests {
         aof_enabled:1\r\nconnected_slaves:0\r\ncluster_enabled:0\r\n";
 
     fn refused(info: &str) -> String {
-        Server::of(info).check("redis://there").unwrap_err().to_string()
+        Server::of(info).check("redis://there").expect_err("it is refused").to_string()
     }
 
     #[test]

@@ -234,22 +234,27 @@ mod tests {
     use super::*;
 
     fn refused(url: &str) -> String {
-        let error = Target::of(url).unwrap_err();
+        let error = Target::of(url).expect_err("it is refused");
         assert!(!format!("{error:?} {error}").contains("secret"), "{error:?}");
         error.to_string()
     }
 
     #[test]
     fn a_url_is_taken_apart_and_shown_without_its_secrets() {
-        let target = Target::of("redis://user:s%65cret@cache:7000/3").unwrap();
+        let target = Target::of("redis://user:s%65cret@cache:7000/3").expect("it is understood");
 
         assert_eq!(target.to_string(), "redis://cache:7000");
         assert_eq!((target.info().username(), target.info().password()), (Some("user"), Some("secret")));
         assert_eq!(target.info().db(), 3);
         assert!(!format!("{target:?}").contains("secret"));
-        assert_eq!(Target::of("rediss://[::1]").unwrap().to_string(), "rediss://[::1]:6379");
         assert_eq!(
-            Target::of("redis+unix:///run/redis.sock?db=2&user=u&pass=secret").unwrap().to_string(),
+            Target::of("rediss://[::1]").expect("it is understood").to_string(),
+            "rediss://[::1]:6379"
+        );
+        assert_eq!(
+            Target::of("redis+unix:///run/redis.sock?db=2&user=u&pass=secret")
+                .expect("it is understood")
+                .to_string(),
             "redis+unix:///run/redis.sock"
         );
     }
@@ -268,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_node_that_moved_is_followed_and_left_again() {
-        let target = Target::of("redis://cache:7000").unwrap();
+        let target = Target::of("redis://cache:7000").expect("it is understood");
 
         target.move_to("10.0.0.2:7001");
         assert_eq!((target.to_string(), target.moves()), ("redis://10.0.0.2:7001".into(), 1));

@@ -91,6 +91,7 @@ local function find(name)
     local fields = {}
     for ticket = from, math.min(from + 999, count - 1) do fields[#fields + 1] = field(resource, ticket) end
     for index, seat in ipairs(call('HMGET', SEATS, unpack(fields))) do
+      if not seat then error('TENUREDAMAGED a seat is missing') end
       local since, rest = match(seat, '^(%d+)(.*)$')
       local found = {ticket = from + index - 1, since = tonumber(since)}
       if rest ~= '' then found.lease, found.term, found.token = match(rest, '^ (%x+) (%d+) (%d+)$') end

@@ -104,6 +104,9 @@ fn refused_by_server(what: &str, error: RedisError) -> Error {
             let hint = "docs/stores.md has the ACL rule";
             Error::refused(format!("{what}: the user lacks a right that Tenure needs; {hint}"))
         }
+        _ if detail.contains("TENUREDAMAGED") => {
+            Error::corrupt(format!("{what}: a part of what it knew about a resource is gone"))
+        }
         "NOAUTH" => Error::refused(format!("{what}: it wants a password, and the URL has none")),
         "WRONGPASS" => Error::refused(format!("{what}: it does not accept this user and password")),
         "READONLY" => Error::unavailable(format!("{what}: it has become a replica")),
