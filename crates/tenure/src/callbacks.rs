@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tenure_core::{Ending, Grant};
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinHandle};
+use tracing::Instrument;
 
 use crate::entered::Entered;
+use crate::observe;
 use crate::ownership::Ownership;
 use crate::seat::Signal;
 use crate::stint::Stint;
@@ -190,11 +192,13 @@ fn spawn<F: Future<Output: Outcome> + Send + 'static>(
         Ok(future) => {
             // Also when the runtime ends under it, the ticket is not free before this has.
             let stint = stint.clone();
-            let task = tokio::spawn(async move {
+            let span = observe::span(&stint.resource, stint.grant);
+            let work = async move {
                 let failure = future.await.failure();
                 drop(stint);
                 failure
-            });
+            };
+            let task = tokio::spawn(work.instrument(span));
             Running { task: Some(task), panicked: None, has_ended: false }
         }
         Err(panic) => Running { task: None, panicked: Some(words(&*panic)), has_ended: false },

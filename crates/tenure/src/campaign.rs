@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use tenure_core::{Grant, OwnerView, ResourceName, Tickets as Count, Want};
 use tokio::sync::{mpsc, oneshot};
+use tracing::Instrument;
 
 use crate::Error;
 use crate::callbacks::{self, Flag, Outcome, Wish};
 use crate::engine::{Command, Wanted};
 use crate::entered::Entered;
+use crate::observe;
 use crate::ownership::Ownership;
 use crate::seat::{Change, Listener, Seat, Signal};
 use crate::worker::Inner;
@@ -130,11 +132,12 @@ impl CampaignBuilder {
             let grant = stint.grant;
             // Boxed, so that it can be dropped before the driver is told that it has ended.
             let (ended, view) = (AtomicBool::new(false), entered.view(grant));
-            let mut work = Box::pin(async {
+            let work = async {
                 let done = work(view).await;
                 ended.store(true, Ordering::Relaxed);
                 done
-            });
+            };
+            let mut work = Box::pin(work.instrument(observe::span(&entered.resource, grant)));
             if let Ok(done) = entered.view(grant).run(&mut work).await {
                 drop(work);
                 entered.end(grant.token, crate::Ending::Finished);

@@ -9,6 +9,11 @@ fn class(resource: &ResourceName) -> String {
     resource.as_str().split([':', '.']).next().unwrap_or_default().to_owned()
 }
 
+/// What the work of an ownership runs in, so that its own log lines tell for whom it worked.
+pub(crate) fn span(resource: &ResourceName, grant: Grant) -> tracing::Span {
+    tracing::info_span!("ownership", %resource, ticket = grant.ticket.0, term = grant.term.0, token = grant.token.0)
+}
+
 // req: T8 E14
 pub(crate) fn acquired(label: &str, resource: &ResourceName, grant: Grant) {
     let Grant { ticket, term, token } = grant;
