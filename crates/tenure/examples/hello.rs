@@ -3,6 +3,7 @@
 //! `cargo run --example hello` starts all three. `cargo run --example hello -- worker FILE` is one of them.
 // req: A5
 
+use std::io::Write;
 use std::time::Duration;
 
 use tenure::{Ownership, Worker};
@@ -32,12 +33,21 @@ async fn work(file: &str) -> Result<(), Failure> {
 }
 
 async fn greet(own: Ownership) {
+    let _parting = Parting;
     // Ends by itself when the ownership does; then `run` competes again.
     while own.holds() {
-        println!("Hello World, pid {} (term {})", std::process::id(), own.term());
+        say(&format!("Hello World, pid {} (term {})", std::process::id(), own.term()));
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-    println!("pid {} owns nothing any more", std::process::id());
+}
+
+/// Says so when the work has ended, by itself or because it was dropped: after a pause `run` does not let it go on.
+struct Parting;
+
+impl Drop for Parting {
+    fn drop(&mut self) {
+        say(&format!("pid {} owns nothing any more", std::process::id()));
+    }
 }
 
 /// Starts three, and waits until all of them are gone or somebody says so; then clears up.
@@ -48,10 +58,10 @@ async fn watch_three() -> Result<(), Failure> {
     let folder = std::env::temp_dir().join(format!("tenure-hello-{}", std::process::id()));
     std::fs::create_dir(&folder)?;
     let file = folder.join("tenure.db");
-    println!("three workers compete on {}; end one with `kill -9 PID`, all with Ctrl-C", file.display());
+    say(&format!("three workers compete on {}; end one with `kill -9 PID`, all with Ctrl-C", file.display()));
     let start = || Command::new(std::env::current_exe()?).arg("worker").arg(&file).kill_on_drop(true).spawn();
     let workers = [start()?, start()?, start()?];
-    println!("pids: {:?}", workers.each_ref().map(|worker| worker.id().unwrap_or_default()));
+    say(&format!("pids: {:?}", workers.each_ref().map(|worker| worker.id().unwrap_or_default())));
 
     let (goes_on, told) = watch::channel(());
     let mut running = JoinSet::new();
@@ -80,7 +90,12 @@ async fn until_gone(mut worker: Child, mut told: watch::Receiver<()>) {
         },
     };
     match status {
-        Ok(status) => println!("pid {pid} is gone: {status}"),
-        Err(error) => println!("cannot wait for pid {pid}: {error}"),
+        Ok(status) => say(&format!("pid {pid} is gone: {status}")),
+        Err(error) => say(&format!("cannot wait for pid {pid}: {error}")),
     }
+}
+
+/// To whoever listens; nobody may any more, and there is still something to clear up.
+fn say(line: &str) {
+    let _closed = writeln!(std::io::stdout(), "{line}");
 }

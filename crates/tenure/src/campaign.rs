@@ -119,6 +119,9 @@ impl CampaignBuilder {
     /// it returns after that is dropped too. Dropping the future of `run` ends the work and leaves; a panic of the
     /// work goes on to the caller, and frees the ticket.
     ///
+    /// The work may borrow from the caller. In a task of its own (`tokio::spawn`) it has to own what it uses:
+    /// `async move |own| ..`, or [`with`](Self::with).
+    ///
     /// # Errors
     /// When a setting breaks its limit, this worker competes for the resource already, or it was shut down.
     pub async fn run<T>(self, mut work: impl AsyncFnMut(Ownership) -> T) -> Result<T, Error> {
@@ -236,6 +239,28 @@ impl CampaignBuilder {
 }
 
 impl<A: Clone + Send + 'static> CampaignWith<A> {
+    /// As [`CampaignBuilder::run`]; the work is handed a clone of the state. This is the way in a task of its own:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let worker = tenure::Worker::connect("memory:").await?;
+    /// let jobs = std::sync::Arc::new(tokio::sync::Mutex::new(vec![1, 2, 3]));
+    /// let done = tokio::spawn(async move {
+    ///     worker.campaign("sum").with(jobs).run(async |own, jobs| {
+    ///         assert!(own.holds());
+    ///         jobs.lock().await.iter().sum::<i32>()
+    ///     }).await
+    /// });
+    /// assert_eq!(done.await??, 6); Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`CampaignBuilder::run`].
+    pub async fn run<F: Future>(self, mut work: impl FnMut(Ownership, A) -> F) -> Result<F::Output, Error> {
+        let state = self.state;
+        self.builder.run(async move |own| work(own, state.clone()).await).await
+    }
+
     /// As [`CampaignBuilder::obtain`]; the callbacks are handed a clone of the state.
     ///
     /// # Errors

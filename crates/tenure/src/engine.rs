@@ -211,6 +211,7 @@ impl Engine {
         } else if occupied.signals.is_closed() {
             self.admit_next(&resource);
         } else {
+            observe::entered(&resource);
             self.seats.insert(resource, occupied);
             match wanted {
                 Wanted::Tickets(want) => self.handle(Input::Enter(want)),

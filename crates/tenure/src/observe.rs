@@ -9,6 +9,40 @@ fn class(resource: &ResourceName) -> String {
     resource.as_str().split([':', '.']).next().unwrap_or_default().to_owned()
 }
 
+/// Every series of a campaign begins at zero: what shows up with its first event is missed by whoever looks for an
+/// increase.
+pub(crate) fn entered(resource: &ResourceName) {
+    describe();
+    metrics::counter!("tenure_acquired_total", "class" => class(resource)).increment(0);
+    metrics::gauge!("tenure_owned", "class" => class(resource)).increment(0.0);
+    for ending in [Ending::Expired, Ending::Gone, Ending::Missing, Ending::Evicted, Ending::Cloned] {
+        let reason = reason(ending);
+        metrics::counter!("tenure_lost_total", "class" => class(resource), "reason" => reason).increment(0);
+    }
+    metrics::counter!("tenure_renewals_total").increment(0);
+    metrics::counter!("tenure_renewal_failures_total").increment(0);
+}
+
+/// Says to the exporter, once, what the numbers mean.
+fn describe() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        metrics::describe_counter!("tenure_acquired_total", "ownerships that began here");
+        metrics::describe_counter!(
+            "tenure_lost_total",
+            "ownerships that ended against the will of the worker"
+        );
+        metrics::describe_gauge!("tenure_owned", "ownerships that are held here now");
+        metrics::describe_counter!("tenure_renewals_total", "renewals that the store kept");
+        metrics::describe_counter!("tenure_renewal_failures_total", "renewals that came to nothing");
+        metrics::describe_histogram!("tenure_renew_seconds", "how long an answered renewal took");
+        metrics::describe_histogram!(
+            "tenure_trust_left_ratio",
+            "how much of the trust was left at a renewal"
+        );
+    });
+}
+
 /// What the work of an ownership runs in, so that its own log lines tell for whom it worked.
 pub(crate) fn span(resource: &ResourceName, grant: Grant) -> tracing::Span {
     tracing::info_span!("ownership", %resource, ticket = grant.ticket.0, term = grant.term.0, token = grant.token.0)

@@ -22,7 +22,6 @@ use crate::stint::Stint;
 ///
 /// The one that [`acquire`](crate::CampaignBuilder::acquire) returns is given up when it is dropped. The one that
 /// is handed to a callback or to work is a view: the ticket stays until the ownership ends.
-#[derive(Debug)]
 #[must_use = "a ticket that was acquired is given up when this is dropped"]
 pub struct Ownership {
     resource: ResourceName,
@@ -54,6 +53,18 @@ impl fmt::Display for Lost {
 }
 
 impl std::error::Error for Lost {}
+
+impl fmt::Debug for Ownership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ownership")
+            .field("resource", &self.resource.as_str())
+            .field("ticket", &self.ticket())
+            .field("term", &self.term())
+            .field("token", &self.token())
+            .field("holds", &self.holds())
+            .finish()
+    }
+}
 
 impl Ownership {
     /// Whether the ownership is good right now. Evaluated when it is called: after a pause that outlasts the

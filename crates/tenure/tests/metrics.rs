@@ -49,6 +49,7 @@ async fn prometheus_reads_what_was_acquired_lost_and_renewed_under_bounded_label
     assert!(value(&prometheus, "tenure_renewal_failures_total") > Some(before), "silence is a failure, too");
 
     silent.store(true, Ordering::SeqCst);
+    reads(&prometheus, "tenure_lost_total{class=\"billing\",reason=\"gone\"} 0").await;
     reads(&prometheus, "tenure_lost_total{class=\"billing\",reason=\"expired\"} 2").await;
     reads(&prometheus, "tenure_owned{class=\"billing\"} 0").await;
     drop(everywhere);
