@@ -12,7 +12,7 @@ use testkit::proxy::{Link, Proxy};
 /// What they compete for.
 pub(super) const JOB: &str = "job";
 /// Longer than any fault and what follows it, also on a machine that is busy with other things.
-const AT_LAST: Duration = Duration::from_secs(60);
+pub(super) const AT_LAST: Duration = Duration::from_secs(60);
 
 pub(super) struct Arena {
     pub(super) server: Redis,

@@ -1,7 +1,7 @@
 //! Faults of links and servers, with newcomers among the workers: never two owners at once, as seen from outside;
 //! tokens rise; the ownership returns when the fault ends.
 
-use super::arena::{Arena, JOB};
+use super::arena::{AT_LAST, Arena, JOB};
 use super::*;
 use tenure::Clock;
 use testkit::proxy::Link;
@@ -215,7 +215,7 @@ async fn without_a_quarantine_an_emptied_server_lets_another_in() {
 async fn fall_back(ttl: Duration) -> Arena {
     let mut arena = Arena::empty(durable(), ttl);
     let owner = arena.enter(Clock::Sane).await;
-    let warm_up = arena.contestants[owner].worker.campaign("warm-up").acquire().await;
+    let warm_up = arena.contestants[owner].worker.campaign("warm-up").acquire_within(AT_LAST).await;
     warm_up.expect("an ownership").release().await;
     arena.server.keep();
     arena.compete(owner);
