@@ -4,6 +4,8 @@
 //! with them. It knows neither the driver nor another store, and never judges by the caller's clock alone.
 
 mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(all(feature = "redis", unix))]
 mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -24,6 +26,8 @@ use tenure_core::{Asked, Grant, Happened, Label, ResourceName, ResourceView, Tok
 use tokio::sync::{Mutex, mpsc};
 
 pub use self::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use self::postgres::PostgresStore;
 #[cfg(all(feature = "redis", unix))]
 pub use self::redis::RedisStore;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -140,6 +144,8 @@ const SCHEMES: &[&str] = &[
     "sqlite",
     #[cfg(all(feature = "redis", unix))]
     "redis, rediss, redis+unix",
+    #[cfg(feature = "postgres")]
+    "postgres",
 ];
 
 /// Opens the store at `url`. Within a process one URL and namespace is one store, with one driver.
@@ -157,6 +163,8 @@ pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Err
         Place::Memory => Opened::memory(Arc::new(MemoryStore::new()))?,
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
         Place::Sqlite { path, proved } => open_sqlite(path, proved, namespace.clone()).await?,
+        #[cfg(feature = "postgres")]
+        Place::Postgres => Opened::new(Arc::new(PostgresStore::open(url, namespace).await?))?,
         #[cfg(all(feature = "redis", unix))]
         Place::Redis => Opened::new(Arc::new(RedisStore::open(url, namespace).await?))?,
     };
@@ -180,6 +188,8 @@ pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Open
         Place::Sqlite { path, .. } => std::fs::metadata(path)
             .map_or_else(|error| error.kind() != std::io::ErrorKind::NotFound, |_| true),
         // A server is there or not; looking makes nothing in it.
+        #[cfg(feature = "postgres")]
+        Place::Postgres => true,
         #[cfg(all(feature = "redis", unix))]
         Place::Redis => true,
     };
@@ -194,6 +204,8 @@ enum Place {
         path: std::path::PathBuf,
         proved: bool,
     },
+    #[cfg(feature = "postgres")]
+    Postgres,
     #[cfg(all(feature = "redis", unix))]
     Redis,
 }
@@ -209,6 +221,8 @@ impl Place {
             }
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Some(("sqlite", rest)) => Self::sqlite(rest),
+            #[cfg(feature = "postgres")]
+            Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres),
             #[cfg(all(feature = "redis", unix))]
             Some(("redis" | "rediss" | "redis+unix" | "unix", _)) => Ok(Self::Redis),
             _ => {

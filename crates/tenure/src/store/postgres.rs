@@ -1,0 +1,209 @@
+//! `postgres://` A database that is there already: many processes, many hosts.
+//!
+//! Every operation is one call of a plpgsql function, in one round trip and one transaction, decided by the rules of
+//! [`tenure_core::Ledger`]; the functions and their tables live in a schema named like the namespace. Only unnamed
+//! statements are used, so that a transaction pooler may stand in between. Nothing here knows workers or drivers.
+
+mod calls;
+mod ears;
+mod line;
+mod read;
+mod schema;
+mod tls;
+mod trouble;
+mod url;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{
+    Answer, Asked, Call, Label, LeaseId, Namespace, Request, ResourceName, ResourceView, Token,
+};
+use tokio_postgres::types::{ToSql, Type};
+
+use self::ears::Ears;
+use self::line::Line;
+use self::schema::Quoted;
+use self::trouble::Trouble;
+use self::url::Target;
+use super::{Concern, Cost, Entry, Hints, Pending, Store};
+use crate::Error;
+
+/// A namespace of a PostgreSQL database.
+///
+/// Its connections are made when they are first needed, by whoever needs them, and live on that runtime: renewals on
+/// one, claims on another, reading and operators on a third, and one more to listen for hints.
+pub struct PostgresStore {
+    target: Arc<Target>,
+    namespace: Namespace,
+    schema: Quoted,
+    /// Renewals, and what must not wait behind claims.
+    renewals: Line,
+    claims: Line,
+    tools: Arc<Line>,
+    ears: Ears,
+}
+
+impl PostgresStore {
+    /// Connects to `url`, and makes the tables and functions of the namespace if they are not there.
+    ///
+    /// Beside what libpq knows (`sslmode`, `sslrootcert`, `target_session_attrs`, ...) a URL may have `listen`: another
+    /// URL of the same database, without a transaction pooler, over which hints come.
+    ///
+    /// # Errors
+    /// `Refused` for a URL that is not understood, a standby, a server or database that Tenure cannot work with, a
+    /// newer schema, and rights that are missing. `Unavailable` when the server does not answer.
+    pub async fn open(url: &str, namespace: &Namespace) -> Result<Self, Error> {
+        let target = Arc::new(Target::parse(url)?);
+        let schema = Quoted::of(namespace)?;
+        schema::prepare(&target, &schema).await?;
+        let tools = Arc::new(Line::to(&target));
+        Ok(Self {
+            namespace: namespace.clone(),
+            renewals: Line::to(&target),
+            claims: Line::to(&target),
+            ears: Ears::new(&target, &tools),
+            tools,
+            schema,
+            target,
+        })
+    }
+
+    /// The SQL that makes the tables and functions of a namespace, for those who apply it themselves. A worker then
+    /// needs nothing but USAGE on the schema and EXECUTE on the functions that the text lists at its end.
+    ///
+    /// # Errors
+    /// When the namespace cannot be a schema of ours.
+    pub fn schema(namespace: &Namespace) -> Result<String, Error> {
+        Ok(schema::script(&Quoted::of(namespace)?))
+    }
+
+    async fn carry_out(&self, request: &Request) -> Result<Answer, Error> {
+        let (line, doing) = match request.call {
+            Call::Renew => (&self.renewals, "renew the lease"),
+            Call::Held => (&self.renewals, "ask what the lease holds"),
+            Call::Close(_) => (&self.renewals, "close the lease"),
+            Call::Open { .. } => (&self.claims, "open the lease"),
+            Call::Claim(_) => (&self.claims, "claim"),
+            Call::Release(_) => (&self.claims, "release"),
+        };
+        let said = calls::carry_out(line, &self.schema, request).await;
+        said.map_err(|trouble| trouble.told(doing, &self.target))
+    }
+
+    async fn wish(&self, doing: &str, sql: String, params: &[Param<'_>]) -> Result<Asked, Error> {
+        let asked = async {
+            let rows = self.tools.query(&sql, params).await?;
+            let row = rows.first().ok_or_else(|| Trouble::damaged("nothing was answered"))?;
+            let tokens: Option<Vec<i64>> = row.try_get("tokens")?;
+            let tokens = tokens.unwrap_or_default().into_iter();
+            Ok(match row.try_get::<_, i16>("asked")? {
+                0 => Asked::Done,
+                1 => Asked::OtherOwners(tokens.map(|token| Token(token.unsigned_abs())).collect()),
+                _ => Asked::NotWaiting,
+            })
+        };
+        asked.await.map_err(|trouble: Trouble| trouble.told(doing, &self.target))
+    }
+}
+
+/// A bound value and its type: named, so that nothing has to be prepared to find it out.
+type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// How long an operator's wish waits for a resource that somebody else holds.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("server", &self.target)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for PostgresStore {
+    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
+        Box::pin(self.carry_out(request))
+    }
+
+    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
+        Box::pin(async move {
+            self.ears.listen(lease).await.map_err(|trouble| trouble.told("listen for hints", &self.target))
+        })
+    }
+
+    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+        Box::pin(async move {
+            let sql = format!("SELECT * FROM {}.setup()", self.schema);
+            let read = async {
+                let rows = self.tools.query(&sql, &[]).await?;
+                let row = rows.first().ok_or_else(|| Trouble::damaged("nothing was answered"))?;
+                read::concerns(row)
+            };
+            let mut concerns: Vec<Concern> =
+                read.await.map_err(|trouble| trouble.told("read the settings", &self.target))?;
+            if self.ears.are_deaf() {
+                concerns.push(Concern {
+                    cost: Cost::Time,
+                    what: "hints do not come through: a transaction pooler stands in between".into(),
+                    hint: "give the URL of the server itself as `listen`; until then waiters look again by themselves"
+                        .into(),
+                });
+            }
+            Ok(concerns)
+        })
+    }
+
+    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
+        Box::pin(async move {
+            let sql = format!("SELECT * FROM {}.look($1)", self.schema);
+            let name = resource.map(ResourceName::as_str);
+            let rows = self.tools.query(&sql, &[(&name, Type::TEXT)]).await;
+            let views = rows.and_then(|rows| read::views(&rows));
+            views.map_err(|trouble| trouble.told("read", &self.target))
+        })
+    }
+
+    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
+        Box::pin(async move {
+            let sql = format!("SELECT * FROM {}.past($1)", self.schema);
+            let name = resource.map(ResourceName::as_str);
+            let rows = self.tools.query(&sql, &[(&name, Type::TEXT)]).await;
+            let entries = rows.and_then(|rows| rows.iter().map(read::entry).collect());
+            entries.map_err(|trouble| trouble.told("read the history", &self.target))
+        })
+    }
+
+    fn ask<'a>(
+        &'a self,
+        resource: &'a ResourceName,
+        token: Token,
+        successor: Option<&'a Label>,
+    ) -> Pending<'a, Asked> {
+        Box::pin(async move {
+            let sql = format!("SELECT * FROM {}.ask($1, $2, $3, $4)", self.schema);
+            let successor = successor.map(Label::as_str);
+            let params: [Param<'_>; 4] = [
+                (&resource.as_str(), Type::TEXT),
+                (&calls::signed(token.0), Type::INT8),
+                (&successor, Type::TEXT),
+                (&calls::millis(PATIENCE), Type::INT4),
+            ];
+            self.wish("ask", sql, &params).await
+        })
+    }
+
+    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
+        Box::pin(async move {
+            let sql = format!("SELECT * FROM {}.evict($1, $2, $3)", self.schema);
+            let params: [Param<'_>; 3] = [
+                (&resource.as_str(), Type::TEXT),
+                (&calls::signed(token.0), Type::INT8),
+                (&calls::millis(PATIENCE), Type::INT4),
+            ];
+            self.wish("evict", sql, &params).await
+        })
+    }
+}

@@ -1,0 +1,260 @@
+-- Leases: `open`, `renew`, `held`, `close`, and what every operation begins with. @schema@ is the namespace, quoted.
+--
+-- Every operation answers the same columns: `verdict` (0 see first, 1 opened, 2 kept, 3 claimed, 4 released, 5 held,
+-- 6 closed, 7 gone, 8 stale), the stamp, and the rest as numbers and names in the order that its head gives.
+-- `clock_timestamp()` is read after the locks, never `now()`: after a wait that would be in the past.
+
+-- The server's clock, in microseconds.
+CREATE FUNCTION @schema@.clock() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    shown bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+BEGIN
+    -- Tokens stay below 2^53.
+    IF shown >= 7258118400000000 OR shown <= 0 THEN
+        RAISE EXCEPTION USING ERRCODE = 'TN003', MESSAGE = 'the clock of the server is not before the year 2200';
+    END IF;
+    RETURN shown;
+END $$;
+
+-- What tells one life of this server with this data from another, but for the system identifier.
+CREATE FUNCTION @schema@.life(meta_oid oid) RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)
+        || '-' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || '-' || meta_oid
+$$;
+
+-- What every operation begins with. Waits for no lock longer than `patience` milliseconds, and never answers before
+-- the disk has it. `seen` says whether `see` has to be called first.
+CREATE FUNCTION @schema@.arrive(
+    patience integer, heard bigint,
+    OUT incarnation text, OUT longest_ns bigint, OUT quarantine_from bigint, OUT seen boolean
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    m record;
+    now_life text;
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION USING ERRCODE = 'TN001', MESSAGE = 'the server is a standby';
+    END IF;
+    -- A snapshot of the beginning would not see what was decided while this waited for a lock.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION USING ERRCODE = 'TN002', MESSAGE =
+            'transactions are ' || current_setting('transaction_isolation') || ', and have to be read committed';
+    END IF;
+    PERFORM set_config('lock_timeout', patience::text, true);
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    SELECT meta.tableoid AS number, meta.system, meta.life, meta.quarantine_from, meta.longest_ns INTO STRICT m FROM meta;
+    now_life := life(m.number);
+    longest_ns := m.longest_ns;
+    quarantine_from := m.quarantine_from;
+    seen := m.life = now_life AND m.longest_ns >= heard;
+    IF m.life <> now_life THEN
+        m.system := (SELECT system_identifier FROM pg_control_system());
+    END IF;
+    incarnation := m.system || '-' || now_life;
+END $$;
+
+-- Notices a new life of the store, from which on there is a quarantine, and what the caller knows of the longest
+-- ttl. A step of its own, so that nobody who waits for a resource holds this row.
+CREATE FUNCTION @schema@.see(patience integer, heard bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    m record;
+    now_life text;
+BEGIN
+    PERFORM arrive(patience, heard);
+    SELECT meta.tableoid AS number, meta.life, meta.longest_ns INTO STRICT m FROM meta FOR UPDATE;
+    now_life := life(m.number);
+    IF m.longest_ns < heard THEN
+        UPDATE meta SET longest_ns = heard;
+    END IF;
+    IF m.life <> now_life THEN
+        UPDATE meta SET life = now_life, quarantine_from = clock(),
+            system = (SELECT system_identifier FROM pg_control_system());
+    END IF;
+END $$;
+
+-- Forgets a few leases that died an hour ago, as far as the caller can vouch for it. One that a resource still
+-- names is kept until that is looked at. Waits for nobody.
+CREATE FUNCTION @schema@.sweep(now_us bigint, vouched_for bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    hour CONSTANT bigint := 3600000000;
+    first bigint := (SELECT min(id) FROM lease);
+    last bigint := (SELECT max(id) FROM lease);
+    over bigint[];
+BEGIN
+    -- Eight in a row from anywhere: those who live for ever at the front do not hide the others.
+    SELECT array_agg(l.id) INTO over FROM (
+        SELECT id, expires_at, ended_at FROM lease
+        WHERE id >= first + floor(random() * (last - first + 1))::bigint ORDER BY id LIMIT 8
+    ) AS l
+    WHERE CASE WHEN l.ended_at IS NOT NULL THEN l.ended_at + hour <= now_us
+        ELSE l.expires_at + hour <= least(vouched_for, now_us) AND vouched_for IS NOT NULL END;
+    IF over IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(id) INTO over FROM (
+        SELECT id FROM lease WHERE id = ANY (over) AND NOT EXISTS (SELECT FROM ticket WHERE ticket.lease = lease.id)
+        ORDER BY id FOR UPDATE SKIP LOCKED
+    ) AS ours;
+    DELETE FROM lease WHERE id = ANY (over);
+    DELETE FROM notice WHERE lease = ANY (over);
+    DELETE FROM newest WHERE lease = ANY (over);
+END $$;
+
+-- Creates the lease, live until now + ttl. Repeating it changes nothing and marks nobody: a late repetition of a
+-- first contact must not end by a clock that stepped since what has been renewed since.
+CREATE FUNCTION @schema@.open(
+    who bytea, number bigint, vouched_for bigint, heard bigint, patience integer,
+    span_ns bigint, called text, tells text,
+    OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
+    OUT numbers bigint[], OUT names text[]
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    here record;
+    own record;
+BEGIN
+    SELECT * INTO here FROM arrive(patience, greatest(heard, span_ns));
+    longest_ns := here.longest_ns;
+    incarnation := here.incarnation;
+    now_us := clock();
+    IF NOT here.seen THEN
+        verdict := 0;
+        RETURN;
+    END IF;
+    PERFORM sweep(now_us, vouched_for);
+    INSERT INTO lease (bearer, ttl_ns, opened_at, expires_at, label, metadata)
+        SELECT who, span_ns, now_us, now_us + span_ns / 1000, called, tells
+        WHERE NOT EXISTS (SELECT FROM lease WHERE bearer = who)
+        ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        verdict := 1;
+        RETURN;
+    END IF;
+    SELECT l.ended_at, l.expires_at, l.renewed INTO own FROM lease AS l WHERE l.bearer = who;
+    verdict := CASE
+        WHEN own.ended_at IS NULL AND (number < own.renewed OR own.expires_at > least(vouched_for, now_us)) THEN 1
+        ELSE 7 END;
+END $$;
+
+-- Extends a live lease, and never makes one: death is stable. Locks its row and nothing else.
+-- numbers: whether there are more notices, then token and wish of each; names: their resources.
+CREATE FUNCTION @schema@.renew(
+    who bytea, number bigint, vouched_for bigint, heard bigint, patience integer,
+    OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
+    OUT numbers bigint[], OUT names text[]
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    here record;
+    own record;
+    told record;
+BEGIN
+    SELECT * INTO here FROM arrive(patience, heard);
+    longest_ns := here.longest_ns;
+    incarnation := here.incarnation;
+    IF NOT here.seen THEN
+        verdict := 0;
+        now_us := clock();
+        RETURN;
+    END IF;
+    SELECT l.id, l.ended_at, l.expires_at, l.renewed, l.ttl_ns INTO own
+        FROM lease AS l WHERE l.bearer = who FOR NO KEY UPDATE;
+    now_us := clock();
+    IF own.id IS NULL OR own.ended_at IS NOT NULL THEN
+        verdict := 7;
+        RETURN;
+    END IF;
+    -- Before it judges anything: what it vouches for may be outdated, too.
+    IF number <= own.renewed THEN
+        verdict := 8;
+        RETURN;
+    END IF;
+    IF own.expires_at <= least(vouched_for, now_us) THEN
+        UPDATE lease SET ended_at = expires_at, ended_why = 1 WHERE id = own.id;
+        verdict := 7;
+        RETURN;
+    END IF;
+    UPDATE lease SET expires_at = now_us + ttl_ns / 1000, renewed = number WHERE id = own.id;
+    verdict := 2;
+    numbers := ARRAY[0];
+    FOR told IN
+        SELECT r.name, n.token, n.wish FROM notice AS n JOIN resource AS r ON r.id = n.resource
+        WHERE n.lease = own.id ORDER BY r.name LIMIT 65
+    LOOP
+        IF cardinality(names) = 64 THEN
+            numbers[1] := 1;
+        ELSE
+            numbers := numbers || ARRAY[told.token, told.wish];
+            names := names || told.name;
+        END IF;
+    END LOOP;
+END $$;
+
+-- What the lease holds. numbers: ticket and token of each; names: the resources.
+CREATE FUNCTION @schema@.held(
+    who bytea, patience integer,
+    OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
+    OUT numbers bigint[], OUT names text[]
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    here record;
+    own bigint;
+    held record;
+BEGIN
+    SELECT * INTO here FROM arrive(patience, 0);
+    longest_ns := here.longest_ns;
+    incarnation := here.incarnation;
+    now_us := clock();
+    SELECT id INTO own FROM lease WHERE bearer = who AND ended_at IS NULL;
+    IF own IS NULL THEN
+        verdict := 7;
+        RETURN;
+    END IF;
+    verdict := 5;
+    FOR held IN
+        SELECT r.name, t.ticket, t.token FROM ticket AS t JOIN resource AS r ON r.id = t.resource
+        WHERE t.lease = own ORDER BY r.name
+    LOOP
+        numbers := numbers || ARRAY[held.ticket, held.token];
+        names := names || held.name;
+    END LOOP;
+END $$;
+
+-- Ends the lease in one write; every ticket and place in a queue goes with it. Closing a dead one changes nothing.
+CREATE FUNCTION @schema@.close(
+    who bytea, patience integer, why smallint,
+    OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
+    OUT numbers bigint[], OUT names text[]
+) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    here record;
+    own record;
+BEGIN
+    SELECT * INTO here FROM arrive(patience, 0);
+    longest_ns := here.longest_ns;
+    incarnation := here.incarnation;
+    verdict := 6;
+    SELECT l.id, l.ended_at, l.expires_at INTO own FROM lease AS l WHERE l.bearer = who FOR NO KEY UPDATE;
+    now_us := clock();
+    IF own.id IS NULL OR own.ended_at IS NOT NULL THEN
+        RETURN;
+    END IF;
+    UPDATE lease SET ended_at = least(now_us, expires_at), ended_why = why WHERE id = own.id;
+    PERFORM wake(r.id, r.name, r.tickets, NULL, now_us) FROM (
+        SELECT resource.id, resource.name, resource.tickets
+        FROM ticket JOIN resource ON resource.id = ticket.resource
+        WHERE ticket.lease = own.id ORDER BY resource.name LIMIT 250
+    ) AS r;
+END $$;

@@ -1,0 +1,244 @@
+//! The schema of a namespace: made once, by whoever comes first, and only ever made newer.
+
+use std::fmt;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tenure_core::Namespace;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row, Transaction};
+
+use super::trouble::Trouble;
+use super::url::Target;
+use crate::Error;
+
+/// Grows with every change of the tables or functions.
+const VERSION: i32 = 1;
+/// What is made, in this order.
+const PARTS: [&str; 4] = [
+    include_str!("tables.sql"),
+    include_str!("leases.sql"),
+    include_str!("tickets.sql"),
+    include_str!("tools.sql"),
+];
+/// What a worker calls; everything else is for these.
+const CALLED: [&str; 13] = [
+    "version", "see", "open", "renew", "held", "close", "claim", "release", "ask", "evict", "look", "past",
+    "setup",
+];
+/// The oldest that the functions work on.
+const OLDEST_SERVER: i32 = 130_000;
+/// How long opening takes at most, with many who do the same at once.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The name of a schema, quoted: the one thing that is part of a statement.
+#[derive(Clone, Debug)]
+pub(super) struct Quoted(String);
+
+impl Quoted {
+    pub(super) fn of(namespace: &Namespace) -> Result<Self, Error> {
+        let name = namespace.as_str();
+        // Only letters, digits, `_` and `-`, as the type promises; but this is where it would hurt.
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        if !is_plain || ["public", "information_schema"].contains(&name) {
+            return Err(Error::refused(format!(
+                "namespace {name:?} cannot be a schema of its own in PostgreSQL"
+            )));
+        }
+        Ok(Self(format!("\"{name}\"")))
+    }
+
+    /// The number of the advisory lock under which it is made.
+    fn lock(&self) -> i64 {
+        let hash = Sha256::digest(format!("tenure schema {self}").as_bytes());
+        hash.iter().take(8).fold(0, |number, byte| number << 8 | i64::from(*byte))
+    }
+}
+
+impl fmt::Display for Quoted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// All that makes the schema, but for the schema itself.
+fn body(schema: &Quoted) -> String {
+    PARTS.join("\n").replace("@schema@", &schema.0)
+}
+
+/// The same as a script for people.
+pub(super) fn script(schema: &Quoted) -> String {
+    let called: Vec<String> = CALLED.iter().map(|name| format!("{schema}.{name}")).collect();
+    format!(
+        "-- Tenure's tables and functions in the schema {schema}, version {VERSION}. Apply it once, as their owner.\n\n\
+         BEGIN;\nSET LOCAL search_path = pg_catalog;\nCREATE SCHEMA {schema};\n\n{}\nCOMMIT;\n\n\
+         -- What a worker's role needs, and all that it needs:\n\
+         -- GRANT USAGE ON SCHEMA {schema} TO worker;\n\
+         -- GRANT EXECUTE ON FUNCTION\n--     {}\n-- TO worker;\n",
+        body(schema),
+        called.join(",\n--     "),
+    )
+}
+
+/// Sees to it that the schema is there, in our version.
+pub(super) async fn prepare(target: &Target, schema: &Quoted) -> Result<(), Error> {
+    let prepared = tokio::time::timeout(PATIENCE, try_prepare(target, schema)).await;
+    let late = || Error::unavailable(format!("cannot open {target}: no answer within {PATIENCE:?}"));
+    prepared.map_err(|_| late())?.map_err(|trouble| trouble.told("open the store", target))
+}
+
+async fn try_prepare(target: &Target, schema: &Quoted) -> Result<(), Trouble> {
+    let (mut client, connection) = target.connect().await?;
+    // Together, on whatever runtime this is: nothing of it lives on.
+    let work = async {
+        check_server(&client, target).await?;
+        if !is_there(&client, target, schema).await? {
+            make(&mut client, target, schema).await?;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        done = work => done,
+        ended = connection => match ended {
+            Err(error) => Err(error.into()),
+            Ok(()) => Err(Error::unavailable(format!("cannot open {target}: the connection was closed")).into()),
+        }
+    }
+}
+
+async fn check_server(client: &Client, target: &Target) -> Result<(), Trouble> {
+    let sql = "SELECT pg_is_in_recovery(), current_setting('server_encoding'),
+        current_setting('server_version_num')::integer, current_setting('transaction_isolation')";
+    let row = first(client.query_typed(sql, &[]).await?)?;
+    let (encoding, isolation): (&str, &str) = (row.try_get(1)?, row.try_get(3)?);
+    let why = if row.try_get(0)? {
+        "it is a standby, and nothing can be written there; name the primary, or all hosts".to_owned()
+    } else if encoding != "UTF8" {
+        format!("the encoding of the database is {encoding}, and has to be UTF8")
+    } else if row.try_get::<_, i32>(2)? < OLDEST_SERVER {
+        "the server is older than PostgreSQL 13".to_owned()
+    } else if isolation != "read committed" {
+        format!(
+            "transactions are {isolation} there, and have to be read committed; \
+             set default_transaction_isolation for the role"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::refused(format!("cannot use {target}: {why}")).into())
+}
+
+/// Whether the functions are there in our version; newer ones are refused. Needs no rights but to call them.
+async fn is_there(client: &Client, target: &Target, schema: &Quoted) -> Result<bool, Trouble> {
+    let asked = client.query_typed(&format!("SELECT {schema}.version()"), &[]).await;
+    let row = match asked.map_err(Trouble::from) {
+        Ok(rows) => first(rows)?,
+        Err(trouble) => {
+            return match trouble.code() {
+                Some(&SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_FUNCTION) => Ok(false),
+                Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Err(no_right(target, schema, "use").into()),
+                _ => Err(trouble),
+            };
+        }
+    };
+    match row.try_get::<_, Option<i32>>(0)? {
+        Some(version) if version == VERSION => Ok(true),
+        Some(version) if version > VERSION => Err(Error::refused(format!(
+            "cannot use the schema {schema} at {target}: it has version {version}, and this program knows \
+             {VERSION}; use a newer program"
+        ))
+        .into()),
+        // There is no older one yet; the next version brings its way from here.
+        version => Err(Trouble::damaged(format!("version {version:?} of the schema {schema}"))),
+    }
+}
+
+/// Makes it. Of many who try at once one does, and the others find it done.
+async fn make(client: &mut Client, target: &Target, schema: &Quoted) -> Result<(), Trouble> {
+    let step = client.transaction().await?;
+    step.batch_execute("SET LOCAL lock_timeout = '20s'; SET LOCAL search_path = pg_catalog").await?;
+    step.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&schema.lock(), Type::INT8)]).await?;
+    let made = try_make(&step, target, schema).await;
+    match made {
+        Ok(()) => Ok(step.commit().await?),
+        Err(trouble) if trouble.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            Err(no_right(target, schema, "make").into())
+        }
+        Err(trouble) => Err(trouble),
+    }
+}
+
+async fn try_make(step: &Transaction<'_>, target: &Target, schema: &Quoted) -> Result<(), Trouble> {
+    let sql = "SELECT to_regnamespace($1) IS NOT NULL, to_regproc($1 || '.version') IS NOT NULL,
+        EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1))
+        OR EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace($1))";
+    let row = first(step.query_typed(sql, &[(&schema.0, Type::TEXT)]).await?)?;
+    let (exists, is_made, is_in_use): (bool, bool, bool) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    if is_made {
+        return Ok(());
+    }
+    if is_in_use {
+        return Err(Error::refused(format!(
+            "cannot make the schema {schema} at {target}: it is there, with what is not ours; choose another namespace"
+        ))
+        .into());
+    }
+    if !exists {
+        step.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
+    }
+    Ok(step.batch_execute(&body(schema)).await?)
+}
+
+fn no_right(target: &Target, schema: &Quoted, to: &str) -> Error {
+    Error::refused(format!(
+        "no right to {to} the schema {schema} at {target}: let its owner apply `tenure schema postgres`, and grant what \
+         it lists at its end"
+    ))
+}
+
+fn first(rows: Vec<Row>) -> Result<Row, Trouble> {
+    rows.into_iter().next().ok_or_else(|| Trouble::damaged("nothing was answered"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_that_runs_with_its_owners_rights_has_a_fixed_search_path_and_is_listed() {
+        let text = PARTS.concat();
+        let mut definers = Vec::new();
+        for function in text.split("CREATE FUNCTION @schema@.").skip(1) {
+            let head = function.split("AS $$").next().expect("a head");
+            if head.contains("SECURITY DEFINER") {
+                assert!(head.contains("SET search_path = pg_catalog, @schema@, pg_temp"), "{head}");
+                definers.push(head.split('(').next().expect("a name"));
+            }
+        }
+        definers.sort_unstable();
+        let mut called = CALLED;
+        called.sort_unstable();
+        assert_eq!(definers, called);
+    }
+
+    #[test]
+    fn no_statement_reads_the_time_of_the_transactions_begin() {
+        let code: String =
+            PARTS.concat().lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
+        for past in
+            ["now()", "current_timestamp", "transaction_timestamp", "statement_timestamp", "localtime"]
+        {
+            assert!(!code.to_lowercase().contains(past), "{past}");
+        }
+    }
+
+    #[test]
+    fn other_peoples_schemas_are_refused() {
+        for name in ["public", "information_schema"] {
+            let namespace = Namespace::new(name).expect("a namespace");
+            assert!(Quoted::of(&namespace).is_err(), "{name}");
+        }
+    }
+}
