@@ -167,7 +167,11 @@ impl Postgres {
 
     fn psql(&self, statements: &str) -> Output {
         let mut command = Command::new(program("psql"));
-        command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d"]).arg(self.socket_url()).arg("-c").arg(statements);
+        command
+            .args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d"])
+            .arg(self.socket_url())
+            .arg("-c")
+            .arg(statements);
         command.stdin(Stdio::null()).output().unwrap_or_else(|error| cluster::missing("psql", &error))
     }
 
@@ -184,12 +188,24 @@ impl Postgres {
         for statement in script.split("; ") {
             command.arg("-c").arg(statement);
         }
-        let process = Process::start({ command.stdout(Stdio::null()); command }, PACKAGE);
+        let process = Process::start(
+            {
+                command.stdout(Stdio::null());
+                command
+            },
+            PACKAGE,
+        );
         let sleeps = format!(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{mark}' AND wait_event = 'PgSleep'"
         );
         crate::eventually(STARTS_WITHIN, "a transaction is held open", || self.sql(&sleeps) == "1");
         process
+    }
+
+    /// Whether it runs.
+    #[must_use]
+    pub fn is_up(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| process.ended().is_none())
     }
 
     /// Kills the server and every process of it with SIGKILL.

@@ -30,7 +30,9 @@ fn a_server_keeps_its_data_over_a_kill_and_an_older_copy_can_be_put_back() {
 #[test]
 fn a_server_has_a_clock_of_its_own() {
     let server = Options::new().own_clock().start();
-    let now = || server.sql("SELECT extract(epoch FROM clock_timestamp())::bigint").parse::<i64>().expect("seconds");
+    let now = || {
+        server.sql("SELECT extract(epoch FROM clock_timestamp())::bigint").parse::<i64>().expect("seconds")
+    };
     let before = now();
 
     server.clock().step(Step::Forward(Duration::from_secs(60)));

@@ -1,0 +1,354 @@
+//! What goes wrong with real servers and links, while workers compete: never two owners, tokens that rise, and an
+//! owner again when it is over. Each kind of fault has a control, in which the same judge sees what must not be.
+
+use std::time::Duration;
+
+use tenure::store::{Namespace, PostgresStore};
+use testkit::postgres::{Options, Postgres};
+use testkit::proxy::{Link, Proxy};
+use testkit::shim::Step;
+
+use crate::scene::Scene;
+use crate::words::SOON;
+
+const TTL: Duration = Duration::from_secs(1);
+/// For faults during which a server is exchanged: the owner of before is to believe for longer than that takes.
+const LONG_TTL: Duration = Duration::from_secs(4);
+const NAMESPACE: &str = "faults";
+/// How soon there is an owner again; most of it is for a machine that is busy with other tests.
+const RECOVERS: Duration = Duration::from_secs(30);
+
+/// A server, a link to it that goes bad, and workers: the first, who owns, over that link, the others over a good one.
+struct Stage {
+    server: Postgres,
+    link: Proxy,
+    scene: Scene,
+}
+
+impl Stage {
+    async fn set(options: Options, ttl: Duration) -> Self {
+        Self::set_as(options, ttl, "postgres").await
+    }
+
+    /// The same for workers of this role, which may make the schema.
+    async fn set_as(options: Options, ttl: Duration, role: &str) -> Self {
+        let server = options.start();
+        if role != "postgres" {
+            server.sql(&format!("CREATE ROLE {role} LOGIN; GRANT CREATE ON DATABASE postgres TO {role}"));
+        }
+        let link = Proxy::to(server.port());
+        let stage = Self { scene: Scene::new(NAMESPACE, ttl), server, link };
+        let namespace = Namespace::new(NAMESPACE).expect("a name");
+        drop(PostgresStore::open(&stage.good(role), &namespace).await.expect("a store"));
+        stage.server.sql("UPDATE faults.meta SET quarantine_from = NULL");
+        stage
+    }
+
+    fn good(&self, role: &str) -> String {
+        self.server.url().replace("postgres@", &format!("{role}@"))
+    }
+
+    fn bad(&self, role: &str) -> String {
+        self.server.url_at(self.link.port()).replace("postgres@", &format!("{role}@"))
+    }
+
+    /// The first owns over the bad link, two wait over the good one.
+    async fn fill(&self) {
+        self.fill_as("postgres").await;
+    }
+
+    async fn fill_as(&self, role: &str) {
+        self.scene.joins(&self.bad(role)).await;
+        self.scene.the_first_owns().await;
+        for _ in 0..2 {
+            self.scene.joins(&self.good(role)).await;
+        }
+    }
+
+    /// The link is like this for two leases, while newcomers come; then it is good again.
+    async fn bad_link(&self, link: Link) {
+        self.fill().await;
+        let newcomers = self.scene.newcomers(&self.good("postgres"), TTL / 3);
+        self.link.set(link);
+        tokio::time::sleep(TTL * 2).await;
+        self.link.set(Link::Pass);
+        tokio::time::sleep(TTL).await;
+        newcomers.abort();
+        self.scene.somebody_owns(RECOVERS).await;
+        self.scene.holds_what_is_promised();
+    }
+}
+
+macro_rules! bad_links {
+    ($($name:ident: $link:expr;)+) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            let stage = Stage::set(Options::new(), TTL).await;
+            stage.bad_link($link).await;
+            assert!(stage.scene.ownerships() >= 2, "the others take over");
+        })+
+    };
+}
+
+bad_links! {
+    a_link_that_refuses: Link::Refuse;
+    a_link_that_hangs: Link::Hang;
+    a_link_whose_requests_vanish: Link::DropRequests;
+    a_link_whose_replies_vanish: Link::DropReplies;
+    a_link_that_is_half_open: Link::HalfOpen;
+    replies_that_take_nine_tenths_of_a_lease: Link::Delay { requests: Duration::ZERO, replies: TTL * 9 / 10 };
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_a_lease_that_is_taken_for_dead_too_early_is_seen_by_the_judge() {
+    let stage = Stage::set(Options::new(), TTL).await;
+    // Dead a tenth of a second after its renewal.
+    let plant = "DO $do$ DECLARE f record; BEGIN FOR f IN SELECT oid FROM pg_proc
+        WHERE pronamespace = 'faults'::regnamespace AND position('expires_at <= c.judged' IN prosrc) > 0
+        LOOP EXECUTE replace(pg_get_functiondef(f.oid), 'expires_at <= c.judged', 'expires_at - 900000 <= c.judged');
+        END LOOP; END $do$";
+    stage.server.sql(plant);
+    stage.fill().await;
+
+    let newcomers = stage.scene.newcomers(&stage.good("postgres"), TTL / 20);
+    stage.link.set(Link::Hang);
+    let seen = || stage.scene.most_owners() > 1;
+    tokio::task::block_in_place(|| testkit::eventually(SOON, "the judge sees two owners", seen));
+    newcomers.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_is_cut_again_and_again_costs_nothing_but_connections() {
+    let stage = Stage::set(Options::new(), TTL * 3).await;
+    stage.fill().await;
+
+    for _ in 0..12 {
+        stage.link.cut();
+        tokio::time::sleep(TTL / 4).await;
+        assert!(stage.scene.first_is_owner(), "the lease was good all the time");
+    }
+
+    stage.scene.holds_what_is_promised();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_the_server_ends() {
+    let stage = Stage::set(Options::new(), TTL * 3).await;
+    stage.fill().await;
+
+    for _ in 0..8 {
+        let ended = stage.server.sql(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'tenure'",
+        );
+        assert_ne!(ended, "0");
+        tokio::time::sleep(TTL / 3).await;
+        assert!(stage.scene.first_is_owner(), "the lease was good all the time");
+    }
+
+    // Hints come again, too: a hand-over does not wait for anybody to look.
+    let before = stage.scene.ownerships();
+    stage.scene.steps_down().await;
+    let more = || stage.scene.ownerships() > before;
+    tokio::task::block_in_place(|| testkit::eventually(SOON, "somebody takes over", more));
+    stage.scene.holds_what_is_promised();
+}
+
+/// The server goes and comes back after so long.
+async fn server_goes(stop: impl FnOnce(&mut Postgres), ttl: Duration, down: Duration) {
+    let mut stage = Stage::set(Options::new(), ttl).await;
+    stage.fill().await;
+
+    stop(&mut stage.server);
+    tokio::time::sleep(down).await;
+    stage.server.start();
+
+    let newcomers = stage.scene.newcomers(&stage.good("postgres"), ttl / 3);
+    tokio::time::sleep(ttl * 2).await;
+    newcomers.abort();
+    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.holds_what_is_promised();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_stopped_at_once_and_back_within_the_lease() {
+    server_goes(Postgres::stop_immediately, LONG_TTL, Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_stopped_at_once_and_back_after_the_lease() {
+    server_goes(Postgres::stop_immediately, TTL, TTL * 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed() {
+    server_goes(Postgres::kill, TTL, Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_paused() {
+    let stage = Stage::set(Options::new(), TTL).await;
+    stage.fill().await;
+
+    for pause in [TTL / 2, TTL * 2] {
+        stage.server.pause();
+        tokio::time::sleep(pause).await;
+        stage.server.resume();
+        stage.scene.somebody_owns(RECOVERS).await;
+        tokio::time::sleep(TTL / 2).await;
+    }
+
+    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.holds_what_is_promised();
+}
+
+/// The first owns; its grant is younger than what is kept. Then what was kept is put back.
+async fn older_data(keep: impl FnOnce(&mut Postgres), plant: Option<&str>) -> Stage {
+    let mut stage = Stage::set(Options::new(), LONG_TTL).await;
+    if let Some(plant) = plant {
+        stage.server.sql(plant);
+    }
+    // Leases and a history from before, so that the store has seen the longest ttl.
+    let before = Scene::new(NAMESPACE, LONG_TTL);
+    before.joins(&stage.good("postgres")).await;
+    before.somebody_owns(SOON).await;
+    stage.scene.joins(&stage.bad("postgres")).await;
+    keep(&mut stage.server);
+    before.somebody_owns(RECOVERS).await;
+    before.steps_down().await;
+    stage.scene.the_first_owns().await;
+
+    stage.server.stop_immediately();
+    stage.server.restore();
+    stage.server.start();
+
+    let newcomers = stage.scene.newcomers(&stage.good("postgres"), LONG_TTL / 20);
+    tokio::time::sleep(LONG_TTL).await;
+    newcomers.abort();
+    before.holds_what_is_promised();
+    stage
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_base_backup_that_is_restored() {
+    let stage = older_data(|server| server.back_up(), None).await;
+
+    stage.scene.holds_what_is_promised();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_of_the_data_that_is_put_back() {
+    let copy = |server: &mut Postgres| {
+        server.stop();
+        server.keep();
+        server.start();
+    };
+    let stage = older_data(copy, None).await;
+
+    stage.scene.holds_what_is_promised();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_of_somebody_else_that_holds_the_resource() {
+    let stage = Stage::set(Options::new(), TTL).await;
+    stage.fill().await;
+
+    let held = stage.server.hold("SELECT 1 FROM faults.resource FOR UPDATE");
+    let newcomers = stage.scene.newcomers(&stage.good("postgres"), TTL / 2);
+    tokio::time::sleep(TTL * 2).await;
+    assert!(stage.scene.first_is_owner(), "renewals wait for no resource");
+    drop(held);
+
+    stage.scene.steps_down().await;
+    tokio::time::sleep(TTL).await;
+    newcomers.abort();
+    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.holds_what_is_promised();
+}
+
+/// Something is forbidden to the role of the workers for two leases, and then allowed again.
+async fn forbidden(forbid: &str, allow: &str) {
+    let stage = Stage::set_as(Options::new(), TTL, "app").await;
+    stage.fill_as("app").await;
+    let newcomers = stage.scene.newcomers(&stage.good("app"), TTL / 2);
+
+    stage.server.sql(forbid);
+    stage.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+    tokio::time::sleep(TTL * 2).await;
+    assert!(!stage.scene.first_is_owner(), "no renewal came through");
+    stage.server.sql(allow);
+
+    stage.scene.somebody_owns(RECOVERS).await;
+    newcomers.abort();
+    stage.scene.holds_what_is_promised();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_connections_that_is_reached() {
+    forbidden("ALTER ROLE app CONNECTION LIMIT 0", "ALTER ROLE app CONNECTION LIMIT -1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_that_are_revoked_in_mid_lease() {
+    forbidden(
+        "ALTER SCHEMA faults OWNER TO postgres; REVOKE ALL ON SCHEMA faults FROM app",
+        "ALTER SCHEMA faults OWNER TO app",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_full() {
+    let stage = Stage::set(Options::new().disk(96), TTL).await;
+    stage.fill().await;
+    let newcomers = stage.scene.newcomers(&stage.good("postgres"), TTL / 2);
+
+    let filler = stage.server.folder().join("data/filler");
+    fill_up(&filler);
+    tokio::time::sleep(TTL * 2).await;
+    std::fs::remove_file(&filler).expect("it can be removed");
+    // A server whose log cannot be written stops by itself, and somebody starts it again.
+    let mut stage = stage;
+    if !stage.server.is_up() {
+        stage.server.start();
+    }
+
+    stage.scene.somebody_owns(RECOVERS).await;
+    newcomers.abort();
+    stage.scene.holds_what_is_promised();
+}
+
+fn fill_up(path: &std::path::Path) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).expect("a file");
+    let block = vec![1; 1 << 16];
+    while file.write_all(&block).is_ok() {}
+}
+
+/// The clock of the server steps, for good; newcomers watch it for a while before they judge.
+async fn clock_steps(step: Step) {
+    let mut stage = Stage::set(Options::new().own_clock(), TTL).await;
+    stage.scene = Scene::new(NAMESPACE, TTL).strict();
+    stage.fill().await;
+    tokio::time::sleep(TTL * 2).await;
+    let newcomers = stage.scene.newcomers(&stage.good("postgres"), TTL / 3);
+    tokio::time::sleep(TTL / 2).await;
+
+    stage.server.clock().step(step);
+    tokio::time::sleep(TTL * 4).await;
+
+    newcomers.abort();
+    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.steps_down().await;
+    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.holds_what_is_promised();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_steps_forward() {
+    clock_steps(Step::Forward(Duration::from_secs(60))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_steps_back() {
+    clock_steps(Step::Back(Duration::from_secs(60))).await;
+}

@@ -1,0 +1,170 @@
+//! How a store is opened: by whom, in which version, on which server.
+
+use std::time::Duration;
+
+use tenure::store::{Namespace, PostgresStore};
+use tenure::{Error, Kind, Timing, Worker};
+use testkit::postgres::Options;
+use tokio::task::JoinSet;
+
+use crate::fixture::{Fresh, lock, shared};
+use crate::words::SOON;
+
+fn namespace(name: &str) -> Namespace {
+    Namespace::new(name).expect("a namespace")
+}
+
+fn refusal(opened: Result<PostgresStore, Error>) -> String {
+    let error = opened.expect_err("a store that is refused");
+    assert_eq!(error.kind(), Kind::Refused, "{error}");
+    error.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_workers_that_start_at_once_on_an_empty_database_make_one_schema() {
+    let server = shared();
+    let url = lock(&server).url();
+    let mut opening = JoinSet::new();
+
+    for _ in 0..50 {
+        let url = url.clone();
+        opening.spawn(async move { PostgresStore::open(&url, &namespace("fifty")).await.map(|_| ()) });
+    }
+
+    for opened in opening.join_all().await {
+        opened.expect("each of them finds it, or makes it");
+    }
+    assert_eq!(lock(&server).sql("SELECT count(*) FROM fifty.meta"), "1");
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_with_a_sentence() {
+    let fresh = Fresh::start().await;
+    fresh.sql("UPDATE @.meta SET version = 2");
+
+    let told = refusal(PostgresStore::open(&fresh.url, &fresh.namespace).await);
+
+    assert!(told.contains("it has version 2, and this program knows 1; use a newer program"), "{told}");
+}
+
+#[tokio::test]
+async fn a_schema_with_what_is_not_ours_is_left_alone() {
+    let server = shared();
+    let url = lock(&server).url();
+    lock(&server).sql("CREATE SCHEMA theirs; CREATE TABLE theirs.jobs (id int)");
+
+    let told = refusal(PostgresStore::open(&url, &namespace("theirs")).await);
+
+    assert!(told.contains("choose another namespace"), "{told}");
+    assert_eq!(
+        lock(&server).sql("SELECT count(*) FROM pg_class WHERE relnamespace = 'theirs'::regnamespace"),
+        "1"
+    );
+}
+
+#[tokio::test]
+async fn hostile_looking_namespaces_are_names_like_others() {
+    let server = shared();
+    let url = lock(&server).url();
+    for name in ["select", "a-b_c", "0", "x--y"] {
+        PostgresStore::open(&url, &namespace(name)).await.expect("a store");
+        assert_eq!(lock(&server).sql(&format!("SELECT count(*) FROM \"{name}\".meta")), "1");
+    }
+}
+
+#[tokio::test]
+async fn transactions_that_are_not_read_committed_are_refused() {
+    let server = shared();
+    let url = format!("{}?options=-c%20default_transaction_isolation%3Dserializable", lock(&server).url());
+
+    let told = refusal(PostgresStore::open(&url, &namespace("isolated")).await);
+
+    assert!(told.contains("have to be read committed"), "{told}");
+}
+
+#[tokio::test]
+async fn a_database_of_another_encoding_is_refused() {
+    let server = shared();
+    let port = lock(&server).port();
+    lock(&server).sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
+
+    let url = format!("postgres://postgres@127.0.0.1:{port}/latin");
+    let told = refusal(PostgresStore::open(&url, &namespace("tenure")).await);
+
+    assert!(told.contains("LATIN1"), "{told}");
+}
+
+#[tokio::test]
+async fn a_standby_is_refused_and_of_several_hosts_the_primary_is_found() {
+    let server = Options::new().start();
+    let standby = server.standby();
+    let name = namespace("found");
+
+    let told = refusal(PostgresStore::open(&standby.url(), &name).await);
+    assert!(told.contains("it is a standby"), "{told}");
+
+    let both = format!(
+        "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write",
+        standby.port(),
+        server.port()
+    );
+    let opened = PostgresStore::open(&both, &name).await.expect("the primary is among them");
+    assert!(!format!("{opened:?}").contains("postgres@"), "{opened:?}");
+}
+
+#[tokio::test]
+async fn passwords_are_asked_for_and_never_told() {
+    let server = Options::new().rules("host all all 127.0.0.1/32 scram-sha-256").start();
+    server.sql("CREATE ROLE app LOGIN PASSWORD 'swordfish'; GRANT CREATE ON DATABASE postgres TO app");
+    let (port, name) = (server.port(), namespace("secret"));
+    let url = |user: &str| format!("postgres://{user}@127.0.0.1:{port}/postgres");
+
+    let opened = PostgresStore::open(&url("app:swordfish"), &name).await.expect("the right password");
+    assert!(!format!("{opened:?}").contains("swordfish"));
+
+    let wrong = PostgresStore::open(&url("app:hunter2"), &name).await.expect_err("a wrong password");
+    assert_eq!(wrong.kind(), Kind::Refused);
+    let none = PostgresStore::open(&url("app"), &name).await.expect_err("no password");
+    assert!(none.to_string().contains("asks for a password"), "{none}");
+    for error in [wrong, none] {
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_elected_over_a_unix_socket_by_its_url() {
+    let server = shared();
+    let url = lock(&server).socket_url();
+    let worker = Worker::builder(&url)
+        .namespace("by-socket")
+        .timing(Timing::new(Duration::from_secs(1)).expect("a timing"))
+        .connect()
+        .await
+        .expect("a worker");
+
+    let own = tokio::time::timeout(SOON, worker.campaign("job").acquire()).await;
+
+    let own = own.expect("in time").expect("an ownership");
+    assert!(own.holds());
+    worker.shutdown().await;
+}
+
+#[tokio::test]
+async fn nothing_is_granted_in_a_new_schema_for_one_longest() {
+    let server = shared();
+    let url = lock(&server).url();
+    let worker = Worker::builder(&url)
+        .namespace("brand-new")
+        .timing(Timing::new(Duration::from_millis(1500)).expect("a timing"))
+        .connect()
+        .await
+        .expect("a worker");
+    let made = std::time::Instant::now();
+
+    let _own =
+        tokio::time::timeout(SOON, worker.campaign("job").acquire()).await.expect("in time").expect("owned");
+
+    // Somebody may have dropped the schema while its owners were at work.
+    assert!(made.elapsed() > Duration::from_millis(1000), "{:?}", made.elapsed());
+    worker.shutdown().await;
+}

@@ -1,0 +1,81 @@
+//! Bugs, planted in the functions of a private namespace: the tests above, or the suite, must find each of them.
+
+use tenure::conformance::{judging, leases, releases, restarts};
+
+use crate::fixture::{Fresh, start};
+use crate::locking::{claim_batches, claim_behind_a_lock};
+
+/// Plays a case of the suite on a store with a bug, and says whether it was found.
+macro_rules! finds {
+    ($case:path, $wrong:expr, $instead_of:expr) => {{
+        let fresh = Fresh::start().await;
+        fresh.plant($wrong, $instead_of);
+        let found = tokio::spawn($case(fresh)).await;
+        assert!(found.is_err_and(|error| error.is_panic()), "nobody found {:?}", $wrong);
+    }};
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_of_the_transactions_begin_is_found() {
+    let fresh = Fresh::start().await;
+    fresh.plant("now()", "clock_timestamp()");
+
+    let (answered, freed) = claim_behind_a_lock(&fresh).await;
+
+    assert!(answered < freed, "nobody found it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_without_an_order_are_found() {
+    let fresh = Fresh::on(start()).await;
+    fresh.plant("ORDER BY random() FOR NO KEY UPDATE", "ORDER BY id FOR NO KEY UPDATE");
+    fresh.server().sql("ALTER SYSTEM SET deadlock_timeout = '10ms'");
+    fresh.server().sql("SELECT pg_reload_conf()");
+
+    assert!(claim_batches(&fresh, 6).await > 0, "nobody found it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_ignores_what_is_vouched_for_is_found() {
+    finds!(
+        judging::an_owner_lives_in_front_of_a_worker_that_vouches_for_an_earlier_time,
+        "c.vouched := c.now_us",
+        "c.vouched := least(vouched_for, c.now_us)"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_ignores_what_is_vouched_for_is_found() {
+    finds!(
+        judging::every_call_judges_its_own_lease_by_what_the_worker_vouches_for,
+        "own.expires_at <= now_us",
+        "own.expires_at <= least(vouched_for, now_us)"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_revives_the_dead_is_found() {
+    finds!(
+        leases::a_closed_lease_is_gone,
+        "IF own.id IS NULL THEN",
+        "IF own.id IS NULL OR own.ended_at IS NOT NULL THEN"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_without_its_number_is_found() {
+    finds!(
+        releases::a_release_below_the_newest_claim_is_stale,
+        "IF number <= newest_release THEN",
+        "IF number <= newest_claim OR number <= newest_release THEN"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_without_a_quarantine_is_found() {
+    finds!(
+        restarts::a_restart_loses_nothing_or_grants_nothing_for_one_longest,
+        "quarantine_from = NULL::bigint,",
+        "quarantine_from = clock(),"
+    );
+}

@@ -1,0 +1,95 @@
+//! The least that a worker needs: to call the functions, and nothing else.
+
+use tenure::Kind;
+use tenure::store::{Namespace, PostgresStore, Said, Store};
+
+use crate::fixture::{lock, shared};
+use crate::words::{Asker, SOON, granted};
+use std::sync::Arc;
+
+/// What the script lists at its end, for the role `worker`.
+fn grants(script: &str, role: &str) -> String {
+    let listed = script.split("-- What a worker's role needs").nth(1).expect("the list at the end");
+    let lines: Vec<&str> = listed.lines().skip(1).map(|line| line.trim_start_matches("--")).collect();
+    lines.join("\n").replace("TO worker", &format!("TO {role}"))
+}
+
+#[tokio::test]
+async fn a_role_that_may_only_call_the_functions_can_do_everything_and_read_nothing() {
+    let server = shared();
+    let namespace = Namespace::new("least").expect("a namespace");
+    let script = PostgresStore::schema(&namespace).expect("a script");
+    lock(&server).sql(&script);
+    lock(&server).sql("UPDATE least.meta SET quarantine_from = NULL; CREATE ROLE few LOGIN");
+    let url = lock(&server).url().replace("postgres@", "few@");
+
+    let without = PostgresStore::open(&url, &namespace).await.expect_err("no rights");
+    assert_eq!(without.kind(), Kind::Refused);
+    assert!(without.to_string().contains("tenure schema postgres"), "{without}");
+
+    lock(&server).sql(&grants(&script, "few"));
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&url, &namespace).await.expect("enough rights"));
+    let mut worker = Asker::open(&store, "a", SOON).await;
+    let mut hints = store.hints(worker.lease).await.expect("it may listen");
+    let grant = granted(&worker.claim(&["job"]).await);
+    assert!(matches!(worker.renew().await, Said::Kept { .. }));
+    let mut next = Asker::open(&store, "b", SOON).await;
+    next.claim(&["job"]).await;
+    assert!(
+        store.read(None).await.is_ok() && store.history(None).await.is_ok() && store.safety().await.is_ok()
+    );
+    let job = crate::words::resource("job");
+    assert_eq!(store.ask(&job, grant.token, None).await.expect("asked"), tenure::Asked::Done);
+    assert_eq!(store.evict(&job, grant.token).await.expect("evicted"), tenure::Asked::Done);
+    worker.release(&["job"]).await;
+    assert!(hints.try_recv().is_err());
+
+    for table in ["meta", "lease", "resource", "ticket", "waiter", "newest", "notice", "history"] {
+        let allowed = |right: &str| {
+            lock(&server).sql(&format!("SELECT has_table_privilege('few', 'least.{table}', '{right}')"))
+        };
+        for right in ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE"] {
+            assert_eq!(allowed(right), "f", "{right} on {table}");
+        }
+    }
+    let inner = lock(&server).sql(
+        "SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'least'::regnamespace
+         AND NOT prosecdef AND has_function_privilege('few', oid, 'EXECUTE')",
+    );
+    assert_eq!(inner, "", "what the functions call is not to be called");
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_make_a_schema_is_told_what_to_do() {
+    let server = shared();
+    lock(&server).sql("CREATE ROLE nothing LOGIN");
+    let url = lock(&server).url().replace("postgres@", "nothing@");
+
+    let told =
+        PostgresStore::open(&url, &Namespace::new("unmade").expect("a name")).await.expect_err("no rights");
+
+    assert_eq!(told.kind(), Kind::Refused);
+    assert!(told.to_string().contains("no right to make the schema"), "{told}");
+}
+
+#[tokio::test]
+async fn what_stands_in_the_callers_search_path_does_not_change_the_functions() {
+    let server = shared();
+    let namespace = Namespace::new("straight").expect("a namespace");
+    let url = lock(&server).url();
+    drop(PostgresStore::open(&url, &namespace).await.expect("a store"));
+    lock(&server).sql(
+        "CREATE ROLE sly LOGIN; CREATE SCHEMA traps AUTHORIZATION sly; GRANT USAGE ON SCHEMA straight TO sly;
+         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA straight TO sly; SET ROLE sly;
+         CREATE TABLE traps.lease (LIKE straight.meta); CREATE TABLE traps.meta (version int);
+         INSERT INTO traps.meta VALUES (99);
+         CREATE FUNCTION traps.clock() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
+    );
+
+    let seen = lock(&server).sql(
+        "SET ROLE sly; SET search_path = traps, pg_temp, pg_catalog;
+         CREATE TEMP TABLE resource (id int); SELECT straight.version(), (straight.held('\\x00', 100)).now_us > 1000",
+    );
+
+    assert_eq!(seen, "1|t");
+}

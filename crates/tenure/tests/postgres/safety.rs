@@ -1,0 +1,67 @@
+//! What the configuration of the server takes away, and that it is said.
+
+use std::sync::Arc;
+
+use tenure::store::{Cost, Namespace, PostgresStore, Store};
+use testkit::postgres::Options;
+
+use crate::words::{Asker, SOON};
+
+async fn concerns(url: &str) -> Vec<(Cost, String)> {
+    let namespace = Namespace::new("asked").expect("a name");
+    let store = PostgresStore::open(url, &namespace).await.expect("a store");
+    let concerns = store.safety().await.expect("an answer");
+    concerns.into_iter().map(|concern| (concern.cost, concern.what)).collect()
+}
+
+#[tokio::test]
+async fn a_server_on_its_own_with_its_defaults_is_safe() {
+    let server = Options::new().start();
+
+    assert_eq!(concerns(&server.url()).await, []);
+}
+
+#[tokio::test]
+async fn fsync_off_costs_exclusion() {
+    let server = Options::new().set("fsync", "off").set("full_page_writes", "off").start();
+
+    let told = concerns(&server.url()).await;
+
+    assert!(told.iter().all(|(cost, _)| *cost == Cost::Exclusion) && told.len() == 2, "{told:?}");
+    assert!(told[0].1.contains("fsync is off"), "{told:?}");
+}
+
+#[tokio::test]
+async fn an_asynchronous_standby_costs_exclusion_and_a_synchronous_one_does_not() {
+    let server = Options::new().start();
+    let _standby = server.standby();
+    testkit::eventually(SOON, "the standby follows", || {
+        server.sql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "1"
+    });
+
+    let told = concerns(&server.url()).await;
+    assert!(matches!(&told[..], [(Cost::Exclusion, what)] if what.contains("asynchronous")), "{told:?}");
+
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    server.sql("SELECT pg_reload_conf()");
+    testkit::eventually(SOON, "the setting is read", || server.sql("SHOW synchronous_standby_names") == "*");
+    assert_eq!(concerns(&server.url()).await, []);
+}
+
+#[tokio::test]
+async fn every_commit_is_synchronous_whatever_the_default_is() {
+    let server = Options::new().set("synchronous_commit", "off").set("wal_writer_delay", "10s").start();
+    let namespace = Namespace::new("sync").expect("a name");
+    let store: Arc<dyn Store> =
+        Arc::new(PostgresStore::open(&server.url(), &namespace).await.expect("a store"));
+    let mut worker = Asker::open(&store, "a", SOON).await;
+
+    // What is answered is on disk: nothing is left that only the log's writer would write later.
+    for _ in 0..20 {
+        worker.renew().await;
+        let unwritten = server.sql("SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()");
+        assert!(unwritten.parse::<u64>().is_ok_and(|bytes| bytes < 200), "{unwritten} bytes are not on disk");
+    }
+    let told = concerns(&server.url()).await;
+    assert!(matches!(&told[..], [(Cost::Time, what)] if what.contains("synchronous_commit")), "{told:?}");
+}
