@@ -7,7 +7,8 @@ mod cluster;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -159,20 +160,11 @@ impl Postgres {
     /// # Panics
     /// When they fail.
     pub fn sql(&self, statements: &str) -> String {
-        let said = self.psql(statements);
+        let said = psql(&self.socket_url(), statements).output();
+        let said = said.unwrap_or_else(|error| cluster::missing("psql", &error));
         let told = String::from_utf8_lossy(&said.stderr);
         assert!(said.status.success(), "cannot carry out {statements:?} on the private PostgreSQL: {told}");
         String::from_utf8_lossy(&said.stdout).trim_end().to_owned()
-    }
-
-    fn psql(&self, statements: &str) -> Output {
-        let mut command = Command::new(program("psql"));
-        command
-            .args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d"])
-            .arg(self.socket_url())
-            .arg("-c")
-            .arg(statements);
-        command.stdin(Stdio::null()).output().unwrap_or_else(|error| cluster::missing("psql", &error))
     }
 
     /// A transaction that carries out `statements` and then stays open until it is dropped.
@@ -180,26 +172,19 @@ impl Postgres {
     /// # Panics
     /// When they fail.
     #[must_use]
-    pub fn hold(&self, statements: &str) -> Process {
-        let mark = format!("held {}", self.port());
+    pub fn hold(&self, statements: &str) -> Hold {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mark = format!("held-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut command = Command::new(program("psql"));
-        let script = format!("BEGIN; SET application_name = '{mark}'; {statements}; SELECT pg_sleep(600)");
         command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d"]).arg(self.socket_url());
-        for statement in script.split("; ") {
-            command.arg("-c").arg(statement);
-        }
-        let process = Process::start(
-            {
-                command.stdout(Stdio::null());
-                command
-            },
-            PACKAGE,
-        );
-        let sleeps = format!(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{mark}' AND wait_event = 'PgSleep'"
-        );
+        command.args(["-c", "BEGIN", "-c", &format!("SET application_name = '{mark}'")]);
+        command.args(["-c", statements, "-c", "SELECT pg_sleep(600)"]).stdout(Stdio::null());
+        let process = Process::start(command, PACKAGE);
+        let of_it = format!("FROM pg_stat_activity WHERE application_name = '{mark}'");
+        let sleeps = format!("SELECT count(*) {of_it} AND wait_event = 'PgSleep'");
         crate::eventually(STARTS_WITHIN, "a transaction is held open", || self.sql(&sleeps) == "1");
-        process
+        let end = psql(&self.socket_url(), &format!("SELECT pg_terminate_backend(pid) {of_it}"));
+        Hold { end, _process: process }
     }
 
     /// Whether it runs.
@@ -350,6 +335,27 @@ impl Drop for Postgres {
         self.kill();
         drop(self.disk.take());
     }
+}
+
+/// A transaction that is open. Dropping it rolls it back.
+#[derive(Debug)]
+pub struct Hold {
+    /// The server does not notice by itself that its client is gone.
+    end: Command,
+    _process: Process,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // It may be gone, with its server.
+        let _ended = self.end.output();
+    }
+}
+
+fn psql(url: &str, statements: &str) -> Command {
+    let mut command = Command::new(program("psql"));
+    command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", statements]).stdin(Stdio::null());
+    command
 }
 
 fn launch(options: &Options, folder: &Path, port: &Port, clock: Option<&Clock>) -> Process {

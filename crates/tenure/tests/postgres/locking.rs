@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure::conformance::Fixture;
-use tenure::store::{Call, Claimed, Said, Store};
+use tenure::store::{Call, Claimed, Leave, Leaving, Said, Store};
 use tokio::task::JoinSet;
 
 use crate::fixture::{Fresh, start};
-use crate::words::{Asker, SOON, granted, want};
+use crate::words::{Asker, SOON, granted, resource, want};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// 64 workers on connections of their own claim, renew and release batches in orders of their own.
-pub(crate) async fn claim_batches(fresh: &Fresh, rounds: usize) -> u64 {
+/// 64 workers on connections of their own claim and release batches in orders of their own: how many deadlocks the
+/// server met, and how many requests failed.
+pub(crate) async fn claim_batches(fresh: &Fresh, rounds: usize) -> (u64, usize) {
     let deadlocks = || fresh.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'");
     let before: u64 = deadlocks().parse().expect("a number");
     let mut workers = JoinSet::new();
@@ -24,6 +25,7 @@ pub(crate) async fn claim_batches(fresh: &Fresh, rounds: usize) -> u64 {
             let store: Arc<dyn Store> = Arc::new(store);
             let mut worker = Asker::open(&store, &format!("w{number}"), HOUR).await;
             worker.limit = SOON * 3;
+            let mut failed = 0;
             for round in 0..rounds {
                 // Another order, and other resources, each time; some of them nobody has named before.
                 let names: Vec<String> = (0..12)
@@ -34,22 +36,27 @@ pub(crate) async fn claim_batches(fresh: &Fresh, rounds: usize) -> u64 {
                     names.reverse();
                 }
                 names.dedup();
-                worker.claim(&names).await;
-                worker.release(&names).await;
+                let wants = names.iter().map(|name| want(name)).collect();
+                let leaves =
+                    names.iter().map(|name| Leave { resource: resource(name), how: Leaving::Released });
+                for call in [Call::Claim(wants), Call::Release(leaves.collect())] {
+                    failed += usize::from(worker.ask(call).await.is_err());
+                }
             }
+            failed
         });
     }
-    workers.join_all().await;
+    let failed = workers.join_all().await.into_iter().sum();
     // The server counts them when the connections that met them report, or end.
     tokio::time::sleep(Duration::from_millis(1200)).await;
-    deadlocks().parse::<u64>().expect("a number") - before
+    (deadlocks().parse::<u64>().expect("a number") - before, failed)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_batch_claimants_never_deadlock() {
     let fresh = Fresh::on(start()).await;
 
-    assert_eq!(claim_batches(&fresh, 6).await, 0);
+    assert_eq!(claim_batches(&fresh, 6).await, (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,10 +117,8 @@ async fn a_lease_that_somebody_else_holds_delays_only_its_own_worker() {
     let fresh = Fresh::start().await;
     let store = fresh.store();
     let [mut a, mut b] = [Asker::open(&store, "a", HOUR).await, Asker::open(&store, "b", HOUR).await];
-    let _held = fresh.server().hold(
-        &format!("SELECT 1 FROM \"{}\".lease WHERE label = ''a'' FOR UPDATE", fresh.namespace)
-            .replace("''", "'"),
-    );
+    let lock = format!("SELECT 1 FROM \"{}\".lease WHERE label = 'a' FOR UPDATE", fresh.namespace);
+    let _held = fresh.server().hold(&lock);
     a.limit = Duration::from_secs(2);
     let blocked = tokio::spawn(async move { a.ask(Call::Renew).await });
     tokio::time::sleep(Duration::from_millis(60)).await;

@@ -42,7 +42,9 @@ async fn behind_a_transaction_pooler_silence_is_detected_and_reported() {
 async fn a_listen_url_around_the_pooler_brings_the_hints_back() {
     let server = shared();
     let pooler = Bouncer::before(&lock(&server), Pooling::Transactions);
-    let url = format!("{}?listen={}", lock(&server).url_at(pooler.port()), lock(&server).url());
+    let pooled = lock(&server).url_at(pooler.port());
+    let direct = lock(&server).url();
+    let url = format!("{pooled}?listen={direct}");
     let store = store(&url, "around").await;
     lock(&server).sql("UPDATE around.meta SET quarantine_from = NULL");
 

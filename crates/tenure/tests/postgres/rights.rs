@@ -81,7 +81,7 @@ async fn what_stands_in_the_callers_search_path_does_not_change_the_functions() 
     lock(&server).sql(
         "CREATE ROLE sly LOGIN; CREATE SCHEMA traps AUTHORIZATION sly; GRANT USAGE ON SCHEMA straight TO sly;
          GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA straight TO sly; SET ROLE sly;
-         CREATE TABLE traps.lease (LIKE straight.meta); CREATE TABLE traps.meta (version int);
+         CREATE TABLE traps.lease (id int); CREATE TABLE traps.meta (version int);
          INSERT INTO traps.meta VALUES (99);
          CREATE FUNCTION traps.clock() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
     );

@@ -225,8 +225,8 @@ END $$;
 -- 0 ticket term token, or 1 ahead look_again why (0 taken, 1 turn, 2 quarantine). `last`: it stepped down, and has
 -- no place.
 CREATE FUNCTION @schema@.settle(
-    INOUT c @schema@.caller, INOUT r @schema@.resource, its_priority integer, last boolean,
-    OUT said bigint[], OUT reaped boolean
+    c @schema@.caller, INOUT r @schema@.resource, its_priority integer, last boolean,
+    OUT said bigint[], OUT reaped boolean, OUT quarantine_from bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -253,12 +253,10 @@ BEGIN
         PERFORM reap(c, r.id, r.tickets);
         SELECT * INTO s FROM seats(c, r.id, r.tickets);
     END IF;
-    IF c.quarantine_from + c.longest_us <= c.judged THEN
-        -- One that is over stays over, also when the longest ttl grows.
-        c.quarantine_from := NULL;
-    END IF;
-    left_us := least(greatest(c.quarantine_from + c.longest_us - c.vouched, 0), c.longest_us);
-    IF s.own_ticket IS NOT NULL AND c.quarantine_from IS NULL THEN
+    -- One that is over stays over, also when the longest ttl grows.
+    quarantine_from := CASE WHEN c.quarantine_from + c.longest_us > c.judged THEN c.quarantine_from END;
+    left_us := least(greatest(quarantine_from + c.longest_us - c.vouched, 0), c.longest_us);
+    IF s.own_ticket IS NOT NULL AND quarantine_from IS NULL THEN
         said := ARRAY[0, s.own_ticket, s.own_term, s.own_token];
         RETURN;
     END IF;
@@ -286,7 +284,7 @@ BEGIN
         END IF;
     END IF;
     -- One that came late may be from a lease that has run out since, which it is not to judge.
-    IF c.quarantine_from IS NULL AND turn = 0 AND c.expires_at > c.vouched AND s.lowest IS NOT NULL THEN
+    IF quarantine_from IS NULL AND turn = 0 AND c.expires_at > c.vouched AND s.lowest IS NOT NULL THEN
         r.term := r.term + 1;
         r.token := greatest(r.token + 1, c.now_us);
         UPDATE ticket SET since = c.now_us, lease = c.lease, term = r.term, token = r.token
@@ -306,7 +304,7 @@ BEGIN
     END IF;
     later := CASE WHEN ahead <= 8 THEN step(c.ttl_us) * ahead ELSE c.ttl_us END;
     said := CASE
-        WHEN c.quarantine_from IS NOT NULL THEN ARRAY[1, ahead, left_us + later, 2]
+        WHEN quarantine_from IS NOT NULL THEN ARRAY[1, ahead, left_us + later, 2]
         WHEN turn > 0 THEN ARRAY[1, ahead, least(turn - c.now_us, step(c.ttl_us) * 10), 1]
         ELSE ARRAY[1, ahead, coalesce(s.first_end, 0) + later, 0] END;
     said[3] := greatest(said[3], 1000);
@@ -336,15 +334,19 @@ BEGIN
     IF r.tickets = seats THEN
         RETURN;
     END IF;
-    resized := NOT is_new;
     r.tickets := seats;
+    IF is_new THEN
+        INSERT INTO ticket (resource, ticket, since) SELECT r.id, number, c.now_us FROM generate_series(0, seats - 1) AS number;
+        RETURN;
+    END IF;
+    resized := true;
     PERFORM cut_back(r.id, seats);
     INSERT INTO ticket (resource, ticket, since)
         SELECT r.id, number, c.now_us
         FROM generate_series((SELECT count(*) FROM ticket WHERE resource = r.id), seats - 1) AS number;
     -- After K was lowered the owners of the highest tickets are asked to hand over.
     PERFORM tell(t.lease, r.id, t.token, 0) FROM ticket AS t JOIN lease AS l ON l.id = t.lease
-        WHERE resized AND t.resource = r.id AND t.ticket >= seats AND l.ended_at IS NULL;
+        WHERE t.resource = r.id AND t.ticket >= seats AND l.ended_at IS NULL;
 END $$;
 
 -- Per resource, as one atomic step: the same grant again, a grant, or a place in the queue.
@@ -415,7 +417,7 @@ BEGIN
         SELECT * INTO sized FROM resize(one, before, tickets[i], repeated);
         SELECT * INTO settled FROM settle(one, sized.r, priorities[i], false);
         r := settled.r;
-        c.quarantine_from := (settled.c).quarantine_from;
+        c.quarantine_from := settled.quarantine_from;
         numbers := numbers || settled.said;
         IF settled.reaped OR sized.resized THEN
             PERFORM wake(r.id, r.name, r.tickets, c.lease, one.judged);
@@ -501,7 +503,7 @@ BEGIN
             SELECT * INTO settled FROM settle(c, r, 0, true);
             r := settled.r;
             said := settled.said;
-            c.quarantine_from := (settled.c).quarantine_from;
+            c.quarantine_from := settled.quarantine_from;
         END IF;
         numbers := numbers || said;
         IF seat.ticket IS NOT NULL THEN

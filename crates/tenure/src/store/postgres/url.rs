@@ -102,8 +102,8 @@ impl Target {
         if let Some(why) = tls::refusal(&error) {
             return Trouble::Told(Error::refused(format!("cannot connect to {self}: {why}")));
         }
-        let server_asks = error.as_db_error().is_none() && error.to_string().contains("password missing");
-        if server_asks {
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        if source.contains("password missing") {
             return Trouble::Told(Error::refused(format!(
                 "cannot connect to {self}: the server asks for a password, and the URL has none"
             )));
