@@ -13,7 +13,7 @@ use crate::words::SOON;
 
 const TTL: Duration = Duration::from_secs(1);
 /// For faults during which a server is exchanged: the owner of before is to believe for longer than that takes.
-const LONG_TTL: Duration = Duration::from_secs(4);
+const LONG_TTL: Duration = Duration::from_secs(6);
 const NAMESPACE: &str = "faults";
 /// How soon there is an owner again; most of it is for a machine that is busy with other tests.
 const RECOVERS: Duration = Duration::from_secs(30);
@@ -201,21 +201,24 @@ async fn a_server_that_is_paused() {
     stage.scene.holds_what_is_promised();
 }
 
-/// The first owns; its grant is younger than what is kept. Then what was kept is put back.
-async fn older_data(keep: impl FnOnce(&mut Postgres), plant: Option<&str>) -> Stage {
+/// The first waits, with a lease that is kept, and owns later, which is not. Then what was kept is put back.
+async fn older_data(keep: impl FnOnce(&mut Postgres), plant: &str) -> Stage {
     let mut stage = Stage::set(Options::new(), LONG_TTL).await;
-    if let Some(plant) = plant {
-        stage.server.sql(plant);
-    }
-    // Leases and a history from before, so that the store has seen the longest ttl.
+    stage.server.sql(plant);
     let before = Scene::new(NAMESPACE, LONG_TTL);
     before.joins(&stage.good("postgres")).await;
     before.somebody_owns(SOON).await;
     stage.scene.joins(&stage.bad("postgres")).await;
+    let waits = "SELECT count(*) FROM faults.waiter";
+    tokio::task::block_in_place(|| {
+        testkit::eventually(SOON, "the first waits", || stage.server.sql(waits) == "1");
+    });
     keep(&mut stage.server);
-    before.somebody_owns(RECOVERS).await;
-    before.steps_down().await;
+    before.ends().await;
     stage.scene.the_first_owns().await;
+    // By then everybody whom the kept data knows is dead in it.
+    tokio::time::sleep(LONG_TTL).await;
+    assert!(stage.scene.first_is_owner());
 
     stage.server.stop_immediately();
     stage.server.restore();
@@ -228,11 +231,19 @@ async fn older_data(keep: impl FnOnce(&mut Postgres), plant: Option<&str>) -> St
     stage
 }
 
+/// The grant that was lost does not go on; a new one is given, under a larger token.
+async fn goes_on_under_a_new_grant(stage: &Stage) {
+    let granted = || stage.scene.ownerships() >= 2;
+    tokio::task::block_in_place(|| testkit::eventually(RECOVERS, "a new grant", granted));
+    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.holds_what_is_promised();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_older_base_backup_that_is_restored() {
-    let stage = older_data(|server| server.back_up(), None).await;
+    let stage = older_data(|server| server.back_up(), "").await;
 
-    stage.scene.holds_what_is_promised();
+    goes_on_under_a_new_grant(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -242,9 +253,18 @@ async fn an_older_copy_of_the_data_that_is_put_back() {
         server.keep();
         server.start();
     };
-    let stage = older_data(copy, None).await;
+    let stage = older_data(copy, "").await;
 
-    stage.scene.holds_what_is_promised();
+    goes_on_under_a_new_grant(&stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_older_data_without_a_quarantine_is_seen_by_the_judge() {
+    let plant = "DO $do$ BEGIN EXECUTE replace(pg_get_functiondef('faults.see'::regproc),
+        'quarantine_from = clock(),', 'quarantine_from = NULL::bigint,'); END $do$";
+    let stage = older_data(|server| server.back_up(), plant).await;
+
+    assert!(stage.scene.most_owners() > 1, "two who own, or this test shows nothing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

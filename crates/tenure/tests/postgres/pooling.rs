@@ -63,7 +63,8 @@ async fn a_listen_url_around_the_pooler_brings_the_hints_back() {
 async fn through_a_session_pooler_hints_come() {
     let server = shared();
     let pooler = Bouncer::before(&lock(&server), Pooling::Sessions);
-    let store = store(&lock(&server).url_at(pooler.port()), "sessions").await;
+    let url = lock(&server).url_at(pooler.port());
+    let store = store(&url, "sessions").await;
 
     let a = Asker::open(&store, "a", SOON).await;
     let _hints = store.hints(a.lease).await.expect("a stream");

@@ -117,6 +117,14 @@ impl Scene {
         }
     }
 
+    /// Everybody leaves.
+    pub(crate) async fn ends(&self) {
+        let people = std::mem::take(&mut *lock(&self.people));
+        for person in people {
+            person.worker.shutdown().await;
+        }
+    }
+
     pub(crate) fn ownerships(&self) -> usize {
         lock(&self.tokens).len()
     }
