@@ -76,3 +76,7 @@ pub use self::worker::{Worker, WorkerBuilder};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/observability.md")]
 mod observability {}
+
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../../../docs/migrating.md")]
+mod migrating {}

@@ -99,10 +99,13 @@ BEGIN
     IF NOT EXISTS (SELECT FROM lease WHERE bearer = who AND ended_at IS NULL) THEN
         RETURN;
     END IF;
-    INSERT INTO resource (name)
-        SELECT DISTINCT n COLLATE "C" AS n FROM unnest(names) AS n
-        WHERE NOT EXISTS (SELECT FROM resource WHERE name = n) ORDER BY n
-        ON CONFLICT DO NOTHING;
+    IF (SELECT count(*) FROM resource WHERE name = ANY (names)) < cardinality(names) THEN
+        -- In one order for all, so that two who make the same do not wait for each other.
+        INSERT INTO resource (name)
+            SELECT DISTINCT n COLLATE "C" AS n FROM unnest(names) AS n
+            WHERE NOT EXISTS (SELECT FROM resource WHERE name = n) ORDER BY n
+            ON CONFLICT DO NOTHING;
+    END IF;
     SELECT array_agg(id) INTO ids FROM (
         SELECT id FROM resource WHERE name = ANY (names) ORDER BY id FOR NO KEY UPDATE
     ) AS locked;
@@ -136,7 +139,14 @@ BEGIN
     IF own.expires_at <= c.now_us THEN
         c.judged := 0;
     END IF;
-    IF reaps THEN
+    -- Mostly nobody is dead, and then this is all.
+    IF reaps AND (EXISTS (
+        SELECT FROM ticket AS t JOIN lease AS l ON l.id = t.lease
+        WHERE t.resource = ANY (ids) AND l.ended_at IS NULL AND l.expires_at <= c.judged
+    ) OR EXISTS (
+        SELECT FROM waiter AS w LEFT JOIN lease AS l ON l.id = w.lease
+        WHERE w.resource = ANY (ids) AND (l.id IS NULL OR l.ended_at IS NOT NULL OR l.expires_at <= c.judged)
+    )) THEN
         SELECT array_agg(lease) FILTER (WHERE is_open), array_agg(resource) FILTER (WHERE waits)
             INTO c.locked, c.weedy FROM (
             SELECT t.resource, t.lease, true AS is_open, false AS waits FROM ticket AS t JOIN lease AS l ON l.id = t.lease
