@@ -2,6 +2,7 @@
 --
 -- Every operation answers the same columns: `verdict` (0 see first, 1 opened, 2 kept, 3 claimed, 4 released, 5 held,
 -- 6 closed, 7 gone, 8 stale), the stamp, and the rest as numbers and names in the order that its head gives.
+-- They find every row by an index, also where a plan was made while a table was small and it has grown since.
 -- `clock_timestamp()` is read after the locks, never `now()`: after a wait that would be in the past.
 
 -- The server's clock, in microseconds.
@@ -45,7 +46,8 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    SELECT meta.tableoid AS number, meta.system, meta.life, meta.quarantine_from, meta.longest_ns INTO STRICT m FROM meta;
+    SELECT meta.tableoid AS number, meta.system, meta.life, meta.quarantine_from, meta.longest_ns INTO STRICT m
+        FROM meta WHERE one;
     now_life := life(m.number);
     longest_ns := m.longest_ns;
     quarantine_from := m.quarantine_from;
@@ -60,7 +62,7 @@ END $$;
 -- ttl. A step of its own, so that nobody who waits for a resource holds this row.
 CREATE FUNCTION @schema@.see(patience integer, heard bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     m record;
     now_life text;
@@ -114,7 +116,7 @@ CREATE FUNCTION @schema@.open(
     OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
     OUT numbers bigint[], OUT names text[]
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     here record;
@@ -150,7 +152,7 @@ CREATE FUNCTION @schema@.renew(
     OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
     OUT numbers bigint[], OUT names text[]
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     here record;
@@ -186,7 +188,8 @@ BEGIN
     verdict := 2;
     numbers := ARRAY[0];
     FOR told IN
-        SELECT r.name, n.token, n.wish FROM notice AS n JOIN resource AS r ON r.id = n.resource
+        SELECT r.name, n.token, n.wish
+        FROM notice AS n, LATERAL (SELECT name FROM resource WHERE id = n.resource OFFSET 0) AS r
         WHERE n.lease = own.id ORDER BY r.name LIMIT 65
     LOOP
         IF cardinality(names) = 64 THEN
@@ -204,7 +207,7 @@ CREATE FUNCTION @schema@.held(
     OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
     OUT numbers bigint[], OUT names text[]
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     here record;
@@ -222,7 +225,8 @@ BEGIN
     END IF;
     verdict := 5;
     FOR held IN
-        SELECT r.name, t.ticket, t.token FROM ticket AS t JOIN resource AS r ON r.id = t.resource
+        SELECT r.name, t.ticket, t.token
+        FROM ticket AS t, LATERAL (SELECT name FROM resource WHERE id = t.resource OFFSET 0) AS r
         WHERE t.lease = own ORDER BY r.name
     LOOP
         numbers := numbers || ARRAY[held.ticket, held.token];
@@ -236,7 +240,7 @@ CREATE FUNCTION @schema@.close(
     OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
     OUT numbers bigint[], OUT names text[]
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     here record;
@@ -253,8 +257,8 @@ BEGIN
     END IF;
     UPDATE lease SET ended_at = least(now_us, expires_at), ended_why = why WHERE id = own.id;
     PERFORM wake(r.id, r.name, r.tickets, NULL, now_us) FROM (
-        SELECT resource.id, resource.name, resource.tickets
-        FROM ticket JOIN resource ON resource.id = ticket.resource
-        WHERE ticket.lease = own.id ORDER BY resource.name LIMIT 250
+        SELECT r.id, r.name, r.tickets
+        FROM ticket AS t, LATERAL (SELECT id, name, tickets FROM resource WHERE id = t.resource OFFSET 0) AS r
+        WHERE t.lease = own.id ORDER BY r.name LIMIT 250
     ) AS r;
 END $$;

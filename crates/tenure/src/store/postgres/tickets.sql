@@ -2,6 +2,9 @@
 --
 -- Locks: all resource rows of the request by id, then the rows of leases that seem to have run out by id, never
 -- back. One's own lease is read, not locked. What is decided is read after that, in later statements.
+--
+-- `LATERAL (... OFFSET 0)` leaves the planner no choice: from the few rows of a resource to the lease of each, never
+-- through all leases. The plans are made while the tables are small, and kept.
 
 -- A request at work on resources: who asks, and by what time it judges.
 CREATE TYPE @schema@.caller AS (
@@ -51,8 +54,9 @@ RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     free bigint;
 BEGIN
-    free := seats - (SELECT count(*) FROM ticket AS t JOIN lease AS l ON l.id = t.lease
-        WHERE t.resource = where_id AND l.ended_at IS NULL AND l.expires_at > judged);
+    free := seats - (SELECT count(*) FROM ticket AS t, LATERAL (
+            SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at > judged OFFSET 0) AS l
+        WHERE t.resource = where_id);
     IF free > 0 THEN
         PERFORM pg_notify(
             'tenure_' || left(encode(sha256(w.bearer), 'hex'), 32),
@@ -60,8 +64,9 @@ BEGIN
         ) FROM (
             SELECT l.id, l.bearer, l.ttl_ns,
                 row_number() OVER (ORDER BY w.named DESC, w.priority DESC, w.arrival) AS position
-            FROM waiter AS w JOIN lease AS l ON l.id = w.lease
-            WHERE w.resource = where_id AND l.ended_at IS NULL AND l.expires_at > judged
+            FROM waiter AS w, LATERAL (SELECT id, bearer, ttl_ns FROM lease
+                WHERE id = w.lease AND ended_at IS NULL AND expires_at > judged OFFSET 0) AS l
+            WHERE w.resource = where_id
             ORDER BY position LIMIT free + 1
         ) AS w WHERE w.id IS DISTINCT FROM except_for;
     END IF;
@@ -99,16 +104,17 @@ BEGIN
     IF NOT EXISTS (SELECT FROM lease WHERE bearer = who AND ended_at IS NULL) THEN
         RETURN;
     END IF;
-    IF (SELECT count(*) FROM resource WHERE name = ANY (names)) < cardinality(names) THEN
+    ids := ARRAY(SELECT r.id FROM unnest(names) AS n, LATERAL (SELECT id FROM resource WHERE name = n OFFSET 0) AS r);
+    IF cardinality(ids) < cardinality(names) THEN
         -- In one order for all, so that two who make the same do not wait for each other.
         INSERT INTO resource (name)
             SELECT DISTINCT n COLLATE "C" AS n FROM unnest(names) AS n
             WHERE NOT EXISTS (SELECT FROM resource WHERE name = n) ORDER BY n
             ON CONFLICT DO NOTHING;
+        ids := ARRAY(
+            SELECT r.id FROM unnest(names) AS n, LATERAL (SELECT id FROM resource WHERE name = n OFFSET 0) AS r);
     END IF;
-    SELECT array_agg(id) INTO ids FROM (
-        SELECT id FROM resource WHERE name = ANY (names) ORDER BY id FOR NO KEY UPDATE
-    ) AS locked;
+    PERFORM FROM resource WHERE id = ANY (ids) ORDER BY id FOR NO KEY UPDATE;
     c.now_us := clock();
     c.vouched := least(vouched_for, c.now_us);
     LOOP
@@ -141,21 +147,24 @@ BEGIN
     END IF;
     -- Mostly nobody is dead, and then this is all.
     IF reaps AND (EXISTS (
-        SELECT FROM ticket AS t JOIN lease AS l ON l.id = t.lease
-        WHERE t.resource = ANY (ids) AND l.ended_at IS NULL AND l.expires_at <= c.judged
+        SELECT FROM ticket AS t, LATERAL (
+            SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at <= c.judged OFFSET 0) AS l
+        WHERE t.resource = ANY (ids)
     ) OR EXISTS (
-        SELECT FROM waiter AS w LEFT JOIN lease AS l ON l.id = w.lease
-        WHERE w.resource = ANY (ids) AND (l.id IS NULL OR l.ended_at IS NOT NULL OR l.expires_at <= c.judged)
+        SELECT FROM waiter AS w WHERE w.resource = ANY (ids)
+            AND (SELECT ended_at IS NULL AND expires_at > c.judged FROM lease WHERE id = w.lease) IS NOT TRUE
     )) THEN
         SELECT array_agg(lease) FILTER (WHERE is_open), array_agg(resource) FILTER (WHERE waits)
             INTO c.locked, c.weedy FROM (
-            SELECT t.resource, t.lease, true AS is_open, false AS waits FROM ticket AS t JOIN lease AS l ON l.id = t.lease
-                WHERE t.resource = ANY (ids) AND l.ended_at IS NULL AND l.expires_at <= c.judged
+            SELECT t.resource, t.lease, true AS is_open, false AS waits FROM ticket AS t, LATERAL (
+                SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at <= c.judged OFFSET 0) AS l
+            WHERE t.resource = ANY (ids)
             UNION ALL
             SELECT resource, lease, is_open, true FROM (
                 SELECT w.resource, w.lease, l.id IS NOT NULL AND l.ended_at IS NULL AS is_open, row_number() OVER (
                     PARTITION BY w.resource ORDER BY w.named DESC, w.priority DESC, w.arrival) AS position
-                FROM waiter AS w LEFT JOIN lease AS l ON l.id = w.lease
+                FROM waiter AS w LEFT JOIN LATERAL (
+                    SELECT id, ended_at, expires_at FROM lease WHERE id = w.lease OFFSET 0) AS l ON true
                 WHERE w.resource = ANY (ids) AND (l.id IS NULL OR l.ended_at IS NOT NULL OR l.expires_at <= c.judged)
             ) AS dead WHERE position <= 8
         ) AS suspects;
@@ -184,7 +193,9 @@ BEGIN
         max(t.term) FILTER (WHERE t.lease = c.lease),
         max(t.token) FILTER (WHERE t.lease = c.lease)
     INTO held, freed_at, lowest, first_end, any_dead, own_ticket, own_term, own_token
-    FROM ticket AS t LEFT JOIN lease AS l ON l.id = t.lease WHERE t.resource = where_id;
+    FROM ticket AS t LEFT JOIN LATERAL (
+        SELECT id, ended_at, expires_at, ttl_ns FROM lease WHERE id = t.lease OFFSET 0) AS l ON true
+    WHERE t.resource = where_id;
 END $$;
 
 -- Frees the tickets of owners that are dead, and marks them so.
@@ -200,7 +211,8 @@ BEGIN
         AND id IN (SELECT lease FROM ticket WHERE resource = where_id);
     FOR dead IN
         SELECT t.ticket, t.since, t.term, t.token, l.id, l.label, l.ended_at, l.ended_why
-        FROM ticket AS t LEFT JOIN lease AS l ON l.id = t.lease
+        FROM ticket AS t LEFT JOIN LATERAL (
+            SELECT id, label, ended_at, ended_why FROM lease WHERE id = t.lease OFFSET 0) AS l ON true
         WHERE t.resource = where_id AND t.lease IS NOT NULL AND (l.id IS NULL OR l.ended_at IS NOT NULL)
         ORDER BY t.ticket
     LOOP
@@ -222,7 +234,8 @@ DECLARE
     dead bigint[];
 BEGIN
     SELECT array_agg(lease) INTO dead FROM (
-        SELECT w.lease FROM waiter AS w LEFT JOIN lease AS l ON l.id = w.lease
+        SELECT w.lease FROM waiter AS w LEFT JOIN LATERAL (
+            SELECT id, ended_at, expires_at FROM lease WHERE id = w.lease OFFSET 0) AS l ON true
         WHERE w.resource = where_id AND (l.id IS NULL OR l.ended_at IS NOT NULL
             OR (l.expires_at <= c.judged AND l.id = ANY (c.locked)))
         ORDER BY w.named DESC, w.priority DESC, w.arrival LIMIT 8
@@ -251,8 +264,9 @@ DECLARE
 BEGIN
     IF last THEN
         SELECT 0::bigint AS named, coalesce(min(w.priority), 0) AS priority, r.arrivals + 1 AS arrival INTO place
-            FROM waiter AS w JOIN lease AS l ON l.id = w.lease
-            WHERE w.resource = r.id AND l.ended_at IS NULL AND l.expires_at > c.judged;
+            FROM waiter AS w, LATERAL (
+                SELECT FROM lease WHERE id = w.lease AND ended_at IS NULL AND expires_at > c.judged OFFSET 0) AS l
+            WHERE w.resource = r.id;
     END IF;
     IF r.id = ANY (c.weedy) THEN
         PERFORM weed(c, r.id);
@@ -281,8 +295,9 @@ BEGIN
                 place.arrival := r.arrivals + 1;
             END IF;
         END IF;
-        SELECT count(*) INTO ahead FROM waiter AS w JOIN lease AS l ON l.id = w.lease
-            WHERE w.resource = r.id AND l.ended_at IS NULL AND l.expires_at > c.judged AND w.lease <> c.lease
+        SELECT count(*) INTO ahead FROM waiter AS w, LATERAL (
+                SELECT FROM lease WHERE id = w.lease AND ended_at IS NULL AND expires_at > c.judged OFFSET 0) AS l
+            WHERE w.resource = r.id AND w.lease <> c.lease
             AND (-w.named, -w.priority::bigint, w.arrival) < (-place.named, -place.priority::bigint, place.arrival);
     END IF;
     free := greatest(r.tickets - s.held, 0);
@@ -346,7 +361,8 @@ BEGIN
     END IF;
     r.tickets := seats;
     IF is_new THEN
-        INSERT INTO ticket (resource, ticket, since) SELECT r.id, number, c.now_us FROM generate_series(0, seats - 1) AS number;
+        INSERT INTO ticket (resource, ticket, since)
+            SELECT r.id, number, c.now_us FROM generate_series(0, seats - 1) AS number;
         RETURN;
     END IF;
     resized := true;
@@ -367,7 +383,7 @@ CREATE FUNCTION @schema@.claim(
     OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
     OUT numbers bigint[], OUT names text[]
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     here record;
@@ -408,7 +424,8 @@ BEGIN
         -- A repetition may ask again for what was given; not for what was taken away since.
         repeated := number = newest_claim;
         IF number < newest_claim OR number <= newest_release OR (repeated
-            AND NOT EXISTS (SELECT FROM ticket AS t WHERE t.resource = before.id AND t.lease = c.lease)
+            AND NOT EXISTS (SELECT FROM ticket AS t
+                WHERE t.resource = before.id AND t.lease IS NOT DISTINCT FROM c.lease)
             AND NOT EXISTS (SELECT FROM waiter AS w WHERE w.resource = before.id AND w.lease = c.lease))
         THEN
             numbers := numbers || ARRAY[2, 0, 0, 0]::bigint[];
@@ -449,7 +466,7 @@ CREATE FUNCTION @schema@.release(
     OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
     OUT numbers bigint[], OUT names text[]
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     here record;
@@ -501,7 +518,8 @@ BEGIN
         said := ARRAY[3, 0, 0, 0];
         DELETE FROM notice WHERE lease = c.lease AND resource = r.id;
         DELETE FROM waiter WHERE resource = r.id AND lease = c.lease;
-        UPDATE ticket SET lease = NULL, since = c.now_us WHERE resource = r.id AND lease = c.lease
+        -- Not by the index on the lease: it may hold ten thousand.
+        UPDATE ticket SET lease = NULL, since = c.now_us WHERE resource = r.id AND lease IS NOT DISTINCT FROM c.lease
             RETURNING ticket, term, token INTO seat;
         IF seat.ticket IS NOT NULL THEN
             PERFORM note(c.now_us, r.id, c.label, seat.ticket, seat.term, seat.token, how[i] + 1);

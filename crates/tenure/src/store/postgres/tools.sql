@@ -2,8 +2,7 @@
 
 -- The version of the tables and functions.
 CREATE FUNCTION @schema@.version() RETURNS integer
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp AS $$
 BEGIN
     RETURN (SELECT meta.version FROM meta);
 END $$;
@@ -21,7 +20,8 @@ BEGIN
     SELECT array_agg(t.token ORDER BY t.ticket), max(t.lease) FILTER (WHERE t.token = its_token),
         max(t.ticket) FILTER (WHERE t.token = its_token)
     INTO others, owner, seat
-    FROM ticket AS t JOIN lease AS l ON l.id = t.lease WHERE t.resource = r.id AND l.ended_at IS NULL;
+    FROM ticket AS t, LATERAL (SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL OFFSET 0) AS l
+    WHERE t.resource = r.id;
 END $$;
 
 -- The operator's wish that this ownership be handed over gently; a successor goes to the head. Marks nobody.
@@ -30,7 +30,7 @@ CREATE FUNCTION @schema@.ask(
     resource_name text, its_token bigint, successor text, patience integer,
     OUT asked smallint, OUT tokens bigint[]
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     u record;
@@ -47,8 +47,9 @@ BEGIN
     r := u.r;
     IF successor IS NOT NULL THEN
         now_us := clock();
-        SELECT w.lease INTO named_one FROM waiter AS w JOIN lease AS l ON l.id = w.lease
-            WHERE w.resource = r.id AND l.ended_at IS NULL AND l.expires_at > now_us AND l.label = successor
+        SELECT w.lease INTO named_one FROM waiter AS w, LATERAL (SELECT FROM lease
+                WHERE id = w.lease AND ended_at IS NULL AND expires_at > now_us AND label = successor OFFSET 0) AS l
+            WHERE w.resource = r.id
             ORDER BY w.named DESC, w.priority DESC, w.arrival LIMIT 1;
         IF named_one IS NULL THEN
             asked := 2;
@@ -67,7 +68,7 @@ END $$;
 CREATE FUNCTION @schema@.evict(
     resource_name text, its_token bigint, patience integer, OUT asked smallint, OUT tokens bigint[]
 ) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     u record;
@@ -100,7 +101,7 @@ CREATE FUNCTION @schema@.look(resource_name text) RETURNS TABLE (
     kind integer, name text, tickets integer, worker text, metadata text, ticket integer, term bigint, token bigint,
     owned_us bigint, left_us bigint
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     now_us bigint := clock();
@@ -108,8 +109,8 @@ BEGIN
     RETURN QUERY SELECT v.kind, v.name, v.tickets, v.label, v.metadata, v.ticket, v.term, v.token,
         greatest(now_us - v.since, 0), v.expires_at - now_us
     FROM (
-        SELECT 0 AS kind, r.name, r.tickets, NULL::text AS label, NULL::text AS metadata, 0 AS ticket, 0::bigint AS term,
-            0::bigint AS token, now_us AS since, now_us AS expires_at, 0::bigint AS place
+        SELECT 0 AS kind, r.name, r.tickets, NULL::text AS label, NULL::text AS metadata, 0 AS ticket,
+            0::bigint AS term, 0::bigint AS token, now_us AS since, now_us AS expires_at, 0::bigint AS place
         FROM resource AS r WHERE r.tickets > 0
         UNION ALL
         SELECT 1, r.name, r.tickets, l.label, l.metadata, t.ticket, t.term, t.token, t.since, l.expires_at, t.ticket
@@ -130,7 +131,7 @@ END $$;
 CREATE FUNCTION @schema@.past(resource_name text) RETURNS TABLE (
     ago_us bigint, name text, worker text, ticket integer, term bigint, token bigint, what integer
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     now_us bigint := clock();
@@ -154,8 +155,7 @@ END $$;
 -- What of the server's configuration bears on the promises.
 CREATE FUNCTION @schema@.setup(
     OUT fsync text, OUT full_page_writes text, OUT synchronous_commit text, OUT standby_names text, OUT standbys bigint
-) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp AS $$
 BEGIN
     fsync := current_setting('fsync');
     full_page_writes := current_setting('full_page_writes');
