@@ -19,6 +19,8 @@ pub(super) struct Arena {
     pub(super) observer: Arc<Observer>,
     credulous: Arc<Observer>,
     pub(super) ttl: Duration,
+    /// How often those who join from now on renew.
+    pub(super) renew: Duration,
     /// `USER:PASSWORD@`, for those who join from now on.
     pub(super) credentials: String,
     pub(super) contestants: Vec<Contestant>,
@@ -44,6 +46,7 @@ impl Arena {
             observer: Arc::default(),
             credulous: Arc::default(),
             ttl,
+            renew: ttl / 3,
             credentials: String::new(),
             contestants: Vec::new(),
         }
@@ -52,11 +55,16 @@ impl Arena {
     /// Three compete, and one of them owns.
     pub(super) async fn of_three(options: Options, ttl: Duration) -> Self {
         let mut arena = Self::empty(options, ttl);
-        for _ in 0..3 {
-            arena.join(Clock::Sane).await;
-        }
-        arena.until("somebody owns", |arena| arena.observer.owners().len() == 1).await;
+        arena.begin().await;
         arena
+    }
+
+    /// Three join, and one of them owns.
+    pub(super) async fn begin(&mut self) {
+        for _ in 0..3 {
+            self.join(Clock::Sane).await;
+        }
+        self.until("somebody owns", |arena| arena.observer.owners().len() == 1).await;
     }
 
     /// One more competes, over a good link; while the server is away it tries until it is let in.
@@ -79,7 +87,8 @@ impl Arena {
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         let opened = Opened::new(Arc::new(store)).expect("a driver");
-        let timing = Timing::new(self.ttl).expect("a ttl").with_clock(clock);
+        let timing = Timing::new(self.ttl).and_then(|timing| timing.with_renew(self.renew));
+        let timing = timing.expect("a sound timing").with_clock(clock);
         let label = format!("worker {}", self.contestants.len());
         let worker = Worker::on(opened).label(label).timing(timing).connect().await.expect("a worker");
         self.contestants.push(Contestant { proxy, worker, campaign: None });

@@ -240,6 +240,18 @@ async fn a_server_that_falls_back_to_an_older_file_lets_nobody_in_twice() {
     arena.assert_survived();
 }
 
+/// The same while the owner cannot be reached: then only the quarantine keeps others out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_falls_back_behind_the_owners_back_lets_nobody_in_twice() {
+    let mut arena = fall_back(LONG_TTL).await;
+    let token = arena.observer.newest_token();
+
+    arena.join(Clock::Sane).await;
+
+    arena.moves_on_from(token).await;
+    arena.assert_survived();
+}
+
 /// The control: were it the same life, the newcomer would be let in while the owner still believes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_another_life_an_older_file_lets_another_in() {
