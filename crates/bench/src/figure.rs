@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 /// What was measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
+    store: &'static str,
     /// The measurement that it belongs to.
     part: &'static str,
     what: String,
@@ -36,11 +37,11 @@ enum Limit {
 
 impl Figure {
     pub(crate) fn new(what: impl Into<String>, measured: f64, unit: Unit) -> Self {
-        Self { part: "", what: what.into(), measured, unit, baseline: None, limit: Limit::Free, ratio: None }
+        Self { store: "", part: "", what: what.into(), measured, unit, baseline: None, limit: Limit::Free, ratio: None }
     }
 
-    pub(crate) fn of(self, part: &'static str) -> Self {
-        Self { part, ..self }
+    pub(crate) fn of(self, store: &'static str, part: &'static str) -> Self {
+        Self { store, part, ..self }
     }
 
     pub(crate) fn beside(self, baseline: impl Into<String>, measured: f64) -> Self {
@@ -89,7 +90,7 @@ impl Figure {
             Limit::TimesBaseline(limit) => format!("<= {limit} x"),
         };
         [
-            format!("{}: {}", self.part, self.what),
+            format!("{} {}: {}", self.store, self.part, self.what),
             self.unit.show(self.measured),
             baseline
                 .map_or_else(String::new, |(what, measured)| format!("{} {what}", self.unit.show(*measured))),
@@ -106,6 +107,7 @@ impl Figure {
             Limit::TimesBaseline(limit) => (json!(limit), json!("ratio")),
         };
         json!({
+            "store": self.store,
             "part": self.part,
             "what": self.what,
             "measured": self.measured,

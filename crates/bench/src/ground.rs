@@ -1,134 +1,177 @@
-//! The store that is measured: where it lies, one raw round trip to it, and how many writes it has seen.
+//! The store that is measured: where it lies, one raw round trip to it, what it counts itself, and what is demanded on
+//! it. One file per store beside this one.
 //!
-//! Another store is another arm here; the measurements know none by name.
+//! Another store is another arm here; the measurements know none by name, but where a store has one of its own.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+mod redis;
+mod sqlite;
+
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rusqlite::Connection;
-use tenure::store::{Namespace, SqliteStore, Store};
+use tenure::store::{Namespace, RedisStore, SqliteStore, Store};
 
 use crate::Failure;
+
+/// Which store it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sqlite,
+    Redis,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 2] = [Self::Sqlite, Self::Redis];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Redis => "redis",
+        }
+    }
+
+    pub(crate) fn of(name: &str) -> Result<Self, Failure> {
+        let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        known.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("store {name:?} is not known here; known: {names}").into()
+        })
+    }
+}
+
+/// How long the measurements that could go on for ever go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    Usual,
+    Long,
+}
 
 /// A place for the data of this run, which goes with it.
 #[derive(Debug)]
 pub(crate) struct Ground {
-    folder: PathBuf,
+    place: Place,
+    pub(crate) length: Length,
+}
+
+#[derive(Debug)]
+enum Place {
+    Sqlite(sqlite::Folder),
+    Redis(redis::Server),
+}
+
+/// What is demanded on a store where stores differ.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The median of a hand-over, in baselines.
+    pub(crate) hand_over: f64,
+    /// In seconds.
+    pub(crate) hand_over_p99: Option<f64>,
+    /// Of ten thousand resources, in seconds.
+    pub(crate) claiming: f64,
+    /// Requests that are no renewals, the release with them.
+    pub(crate) requests_per_release: f64,
 }
 
 impl Ground {
-    pub(crate) fn open(store: &str) -> Result<Self, Failure> {
-        if store != "sqlite" {
-            return Err(format!("store {store:?} is not known here; known: sqlite").into());
+    pub(crate) fn open(kind: Kind, length: Length) -> Result<Self, Failure> {
+        let place = match kind {
+            Kind::Sqlite => Place::Sqlite(sqlite::Folder::new()?),
+            Kind::Redis => Place::Redis(redis::Server::start()),
+        };
+        Ok(Self { place, length })
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self.place {
+            Place::Sqlite(_) => Kind::Sqlite,
+            Place::Redis(_) => Kind::Redis,
         }
-        let folder = std::env::temp_dir().join(format!("tenure-bench-{}", std::process::id()));
-        std::fs::create_dir(&folder)?;
-        Ok(Self { folder })
     }
 
-    /// A fresh part of the store, which no other measurement uses.
-    pub(crate) fn site(&self, name: &str) -> Site {
-        Site { url: format!("sqlite:{}", self.folder.join(name).with_extension("db").display()) }
+    pub(crate) fn limits(&self) -> Limits {
+        match self.place {
+            Place::Sqlite(_) => {
+                Limits { hand_over: 4.0, hand_over_p99: None, claiming: 2.0, requests_per_release: 4.0 }
+            }
+            Place::Redis(_) => Limits {
+                hand_over: 10.0,
+                hand_over_p99: Some(0.005),
+                claiming: 1.0,
+                requests_per_release: 5.0,
+            },
+        }
     }
 
-    /// What one raw round trip is compared with, in a place of its own on the same disk.
+    /// A fresh part of the store, which no other measurement uses, for leases of this length. Comes back when a
+    /// first claim there can be granted at once.
+    pub(crate) fn site(&self, name: &str, ttl: Duration) -> Site {
+        match &self.place {
+            Place::Sqlite(folder) => Site::at(&folder.url(name), Namespace::default().as_str()),
+            Place::Redis(server) => {
+                server.wait_until_trusted(ttl);
+                Site::at(&server.url(), name)
+            }
+        }
+    }
+
+    /// What one raw round trip is compared with.
     pub(crate) fn baseline(&self, name: &str) -> Result<Box<dyn Baseline>, Failure> {
-        Ok(Box::new(SqliteUpdate::new(&self.folder.join(format!("baseline-{name}.db")))?))
+        Ok(match &self.place {
+            Place::Sqlite(folder) => Box::new(folder.update(name)?),
+            Place::Redis(server) => Box::new(server.ping()?),
+        })
+    }
+
+    /// How long the server of the store has been running on a core so far; nothing where there is none.
+    pub(crate) fn server_cpu(&self) -> Result<Option<Duration>, Failure> {
+        match &self.place {
+            Place::Sqlite(_) => Ok(None),
+            Place::Redis(server) => server.cpu().map(Some),
+        }
     }
 }
 
-impl Drop for Ground {
-    fn drop(&mut self) {
-        // A folder that stays behind harms nobody.
-        let _left = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// One part of the store, by its URL: also what worker processes are told.
+/// One part of the store: also what worker processes are told.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     url: String,
+    namespace: String,
 }
 
 impl Site {
-    pub(crate) fn at(url: &str) -> Self {
-        Self { url: url.to_owned() }
+    pub(crate) fn at(url: &str, namespace: &str) -> Self {
+        Self { url: url.to_owned(), namespace: namespace.to_owned() }
     }
 
-    pub(crate) fn url(&self) -> &str {
-        &self.url
+    pub(crate) fn words(&self) -> [&str; 2] {
+        [&self.url, &self.namespace]
     }
 
     /// The store, to be wrapped or used as it is.
-    pub(crate) fn store(&self) -> Result<Arc<dyn Store>, Failure> {
-        Ok(Arc::new(SqliteStore::open(self.path()?, &Namespace::default())?))
+    pub(crate) async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
+        let namespace = Namespace::new(&self.namespace)?;
+        Ok(match sqlite::path(&self.url) {
+            Some(path) => Arc::new(SqliteStore::open(path, &namespace)?),
+            None => Arc::new(RedisStore::open(&self.url, &namespace).await?),
+        })
     }
 
-    /// How many writes the store has committed so far, by its own count. Not to be asked in a process that has the
-    /// store open: closing a descriptor of its files would drop SQLite's locks.
+    /// How many writes the store has seen so far, by its own count: transactions of SQLite, scripts of Redis. Not to
+    /// be asked in a process that has the store open: closing a descriptor of its files would drop SQLite's locks.
     pub(crate) fn writes(&self) -> Result<u64, Failure> {
-        // The index of the log counts transactions in its header; twice, and while it is written the two differ.
-        const COUNT: u64 = 8;
-        const SECOND: u64 = 48;
-        let index = File::open(format!("{}-shm", self.path()?))?;
-        for _ in 0..100 {
-            let (first, second) = (number(&index, COUNT)?, number(&index, COUNT + SECOND)?);
-            if first == second {
-                return Ok(first.into());
-            }
+        match sqlite::path(&self.url) {
+            Some(path) => sqlite::transactions(path),
+            None => redis::scripts_run(&self.url),
         }
-        Err("the store is written to all the time".into())
-    }
-
-    fn path(&self) -> Result<&str, Failure> {
-        self.url.strip_prefix("sqlite:").ok_or_else(|| format!("{} is not a known store", self.url).into())
     }
 }
 
-fn number(file: &File, at: u64) -> io::Result<u32> {
-    let mut bytes = [0; 4];
-    file.read_exact_at(&mut bytes, at)?;
-    Ok(u32::from_ne_bytes(bytes))
-}
-
-/// One raw round trip to the store, without Tenure: what it costs at least to be told that a change is kept.
+/// One raw round trip to the store, without Tenure: what it costs at least to be told that a change is kept, or to be
+/// told anything.
 pub(crate) trait Baseline {
     /// What it is, in a word or two.
     fn name(&self) -> &'static str;
 
     /// Does it once, and says how long it took.
     fn once(&mut self) -> Result<Duration, Failure>;
-}
-
-/// One update of one row, committed with `synchronous=FULL`.
-struct SqliteUpdate(Connection);
-
-impl SqliteUpdate {
-    fn new(path: &std::path::Path) -> Result<Self, Failure> {
-        let db = Connection::open(path)?;
-        db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-        db.execute_batch(
-            "PRAGMA synchronous = FULL;
-            CREATE TABLE one (id INTEGER PRIMARY KEY, number INTEGER NOT NULL);
-            INSERT INTO one VALUES (1, 0);",
-        )?;
-        Ok(Self(db))
-    }
-}
-
-impl Baseline for SqliteUpdate {
-    fn name(&self) -> &'static str {
-        "FULL update"
-    }
-
-    fn once(&mut self) -> Result<Duration, Failure> {
-        let mut update = self.0.prepare_cached("UPDATE one SET number = number + 1 WHERE id = 1")?;
-        let began = Instant::now();
-        update.execute([])?;
-        Ok(began.elapsed())
-    }
 }

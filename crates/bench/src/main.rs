@@ -1,6 +1,6 @@
 //! `bench`: measures what Tenure costs, beside what the machine itself costs, and fails where a limit is missed.
 //!
-//! One file per measurement in `measure`; which store is measured is known in `ground.rs` alone. Figures that time
+//! One file per measurement in `measure`; which store is measured is known in `ground` alone. Figures that time
 //! something are ratios to a baseline taken in the same run, so that they carry over from one machine to another.
 
 mod allocations;
@@ -12,17 +12,19 @@ mod measure;
 mod players;
 mod process;
 mod samples;
+mod usage;
+mod workers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use figure::Figure;
-use ground::Ground;
+use ground::{Ground, Kind, Length};
 
 /// What can go wrong with a measurement. A limit that is missed is not an error but a figure.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-const USAGE: &str = "usage: bench [--only NAME] [--store sqlite] [--json FILE]";
+const USAGE: &str = "usage: bench [--only NAME] [--store sqlite|redis] [--long] [--json FILE]";
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -46,24 +48,26 @@ fn main() -> ExitCode {
 #[derive(Debug)]
 struct Wish {
     only: Option<String>,
-    store: String,
+    stores: Vec<Kind>,
+    length: Length,
     json: Option<PathBuf>,
 }
 
 impl Wish {
     fn parse(words: &[String]) -> Result<Self, Failure> {
-        let mut wish = Self { only: None, store: "sqlite".to_owned(), json: None };
+        let mut wish = Self { only: None, stores: Kind::ALL.to_vec(), length: Length::Usual, json: None };
         let mut words = words.iter();
         while let Some(word) = words.next() {
-            let value = words.next().ok_or(USAGE)?;
+            let mut value = || words.next().ok_or(USAGE);
             match word.as_str() {
-                "--only" => wish.only = Some(value.clone()),
-                "--store" => wish.store.clone_from(value),
-                "--json" => wish.json = Some(value.into()),
+                "--only" => wish.only = Some(value()?.clone()),
+                "--store" => wish.stores = vec![Kind::of(value()?)?],
+                "--long" => wish.length = Length::Long,
+                "--json" => wish.json = Some(value()?.into()),
                 _ => return Err(USAGE.into()),
             }
         }
-        let names: Vec<&str> = measure::ALL.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = measure::ALL.iter().map(|(name, ..)| *name).collect();
         match &wish.only {
             Some(only) if !names.contains(&only.as_str()) => {
                 Err(format!("there is no measurement {only:?}; there are: {}", names.join(", ")).into())
@@ -78,12 +82,17 @@ impl Wish {
 }
 
 fn run(wish: &Wish) -> Result<ExitCode, Failure> {
-    let ground = Ground::open(&wish.store)?;
     let mut figures: Vec<Figure> = Vec::new();
-    for (name, measure) in measure::ALL.iter().filter(|(name, _)| wish.wants(name)) {
-        eprintln!("measuring {name} ...");
-        let measured = measure(&ground).map_err(|failure| format!("cannot measure {name}: {failure}"))?;
-        figures.extend(measured.into_iter().map(|figure| figure.of(name)));
+    for kind in &wish.stores {
+        let ground = Ground::open(*kind, wish.length)?;
+        for (name, stores, measure) in measure::ALL {
+            if stores.contains(kind) && wish.wants(name) {
+                eprintln!("measuring {name} on {} ...", kind.name());
+                let measured =
+                    measure(&ground).map_err(|failure| format!("cannot measure {name}: {failure}"))?;
+                figures.extend(measured.into_iter().map(|figure| figure.of(kind.name(), name)));
+            }
+        }
     }
     print!("{}", figure::table(&figures));
     if let Some(path) = &wish.json {

@@ -10,22 +10,23 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::counted::{Counted, Counts};
 use crate::process::{Part, Role, Told, say};
-use crate::{Failure, allocations, clock};
+use crate::{Failure, allocations, clock, usage, workers};
 
 /// What one resource is called where there is only one.
-const RESOURCE: &str = "bench";
+pub(crate) const RESOURCE: &str = "bench";
 
 pub(crate) async fn play(part: Part, told: Told) -> Result<(), Failure> {
     match part.role {
         Role::Owner => own_and_release(&part, told).await,
         Role::Callbacks | Role::ByHand => own_many(&part, told).await,
         Role::Waiters => wait_in_numbers(&part, told).await,
+        Role::Workers => workers::own_one_each(&part, told).await,
     }
 }
 
 /// Says `waiting` when it is queued, `owns` when its work has started, `released` when it was asked for.
 async fn own_and_release(part: &Part, mut told: Told) -> Result<(), Failure> {
-    let store = Counted::new(part.site.store()?, |_, answer| {
+    let store = Counted::new(part.site.store().await?, |_, answer| {
         if let Said::Claimed(claimed) = &answer.said
             && claimed.iter().all(|claimed| matches!(claimed, Claimed::Waiting(_)))
         {
@@ -52,11 +53,11 @@ async fn own_many(part: &Part, mut told: Told) -> Result<(), Failure> {
             say("renewed", &[]);
         }
     };
-    let store = Counted::new(part.site.store()?, heard);
+    let store = Counted::new(part.site.store().await?, heard);
     let worker = Worker::on(Opened::new(store.clone())?).timing(part.timing()?).connect().await?;
     // What is there once, whatever is owned, is not counted: the lease, threads, connections.
     let first = worker.campaign("first").acquire().await?;
-    let (live, resident) = (allocations::live_bytes(), resident_bytes()?);
+    let (live, resident) = (allocations::live_bytes(), usage::resident_bytes()?);
     let began_at = clock::boottime();
     let kept = match part.role {
         Role::Callbacks => Kept::InCallbacks(obtain_all(&worker, part.count).await?),
@@ -65,7 +66,7 @@ async fn own_many(part: &Part, mut told: Told) -> Result<(), Failure> {
     let took = clock::boottime().saturating_sub(began_at);
     // What the claims themselves needed is given back by now.
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let (live_then, resident_then) = (allocations::live_bytes(), resident_bytes()?);
+    let (live_then, resident_then) = (allocations::live_bytes(), usage::resident_bytes()?);
     let more = |then: usize, before: usize| u64::try_from(then.saturating_sub(before)).unwrap_or(u64::MAX);
     say("owned", &[nanos(took), more(live_then, live), more(resident_then, resident)]);
     while told.recv().await.is_some() {
@@ -114,7 +115,7 @@ async fn acquire_all(worker: &Worker, count: usize) -> Result<Vec<Ownership>, Fa
 
 /// Says `queued` when all workers wait, `owns` when one of them has it; `counts` when told to, and releases.
 async fn wait_in_numbers(part: &Part, mut told: Told) -> Result<(), Failure> {
-    let store = Counted::new(part.site.store()?, |_, _| {});
+    let store = Counted::new(part.site.store().await?, |_, _| {});
     let opened = Opened::new(store.clone())?;
     let (won, mut owned) = unbounded_channel::<Ownership>();
     for _ in 0..part.count {
@@ -155,14 +156,6 @@ fn say_counts(counts: Counts) {
     say("counts", &[counts.renewals, counts.claims, counts.others, counts.most]);
 }
 
-fn nanos(span: Duration) -> u64 {
+pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// How much memory of this process is in RAM.
-fn resident_bytes() -> Result<usize, Failure> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in the status")?;
-    let kilobytes: usize = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kilobytes * 1024)
 }

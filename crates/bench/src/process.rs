@@ -79,6 +79,10 @@ impl Troupe {
         Ok(by)
     }
 
+    pub(crate) fn pid(&self, who: usize) -> u32 {
+        self.players[who].child.id()
+    }
+
     pub(crate) fn tell(&mut self, who: usize, word: &str) -> Result<(), Failure> {
         Ok(writeln!(self.players[who].ear, "{word}")?)
     }
@@ -148,13 +152,16 @@ pub(crate) enum Role {
     ByHand,
     /// Many workers wait for one resource.
     Waiters,
+    /// Many workers own a resource each.
+    Workers,
 }
 
-const ROLES: [(&str, Role); 4] = [
+const ROLES: [(&str, Role); 5] = [
     ("owner", Role::Owner),
     ("callbacks", Role::Callbacks),
     ("by-hand", Role::ByHand),
     ("waiters", Role::Waiters),
+    ("workers", Role::Workers),
 ];
 
 impl Part {
@@ -166,17 +173,18 @@ impl Part {
         Ok(Timing::new(self.ttl)?)
     }
 
-    fn words(&self) -> [String; 4] {
+    fn words(&self) -> [String; 5] {
         let role = ROLES.iter().find(|(_, role)| *role == self.role).map_or("", |(name, _)| name);
         let (ttl, count) = (self.ttl.as_millis().to_string(), self.count.to_string());
-        [role.to_owned(), self.site.url().to_owned(), ttl, count]
+        let [url, namespace] = self.site.words().map(str::to_owned);
+        [role.to_owned(), url, namespace, ttl, count]
     }
 
     fn parse(words: &[String]) -> Result<Self, Failure> {
-        let [role, url, ttl, count] = words else { return Err("a part has four words".into()) };
+        let [role, url, namespace, ttl, count] = words else { return Err("a part has five words".into()) };
         let (_, role) = ROLES.iter().find(|(name, _)| name == role).ok_or("there is no such role")?;
         let ttl = Duration::from_millis(ttl.parse()?);
-        Ok(Self { role: *role, site: Site::at(url), ttl, count: count.parse()? })
+        Ok(Self { role: *role, site: Site::at(url, namespace), ttl, count: count.parse()? })
     }
 }
 

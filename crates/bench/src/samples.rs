@@ -7,6 +7,11 @@ use std::time::Duration;
 pub(crate) struct Samples(Vec<f64>);
 
 impl Samples {
+    pub(crate) fn of(mut numbers: Vec<f64>) -> Self {
+        numbers.sort_by(f64::total_cmp);
+        Self(numbers)
+    }
+
     pub(crate) fn add(&mut self, span: Duration) {
         self.add_number(span.as_secs_f64());
     }

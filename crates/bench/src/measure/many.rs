@@ -17,12 +17,13 @@ const TTL: Duration = Duration::from_secs(3);
 const INTERVAL: Duration = Duration::from_secs(1);
 const INTERVALS: u64 = 4;
 const CLAIM_RUNS: usize = 5;
+const CLAIM_TTL: Duration = Duration::from_secs(15);
 
 pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for count in COUNTS {
         let Writes { renewals, commits, claims, others } =
-            writes(&ground.site(&format!("many-{count}")), count)?;
+            writes(&ground.site(&format!("many-{count}"), TTL), count)?;
         let what = format!("writes per interval, {count} owned");
         figures.push(Figure::new(what, commits, Unit::Times).beside("renewals", renewals).at_most(1.0));
         let what = format!("requests other than renewals in {INTERVALS} intervals, {count} owned");
@@ -78,7 +79,7 @@ fn claiming(ground: &Ground) -> Result<Vec<Figure>, Failure> {
             let name = format!("claiming-{run}-{}", style.replace(' ', "-"));
             commits.add(commit_of(ground, &name)?);
             let mut troupe = Troupe::new();
-            let who = troupe.start(&Part::new(role, &ground.site(&name), Duration::from_secs(15), MOST))?;
+            let who = troupe.start(&Part::new(role, &ground.site(&name, CLAIM_TTL), CLAIM_TTL, MOST))?;
             let owned = troupe.hear_of(who, "owned")?;
             spans.add(owned.time(0)?);
             live.add_number(owned.number(1)? as f64 / MOST as f64);
@@ -88,7 +89,7 @@ fn claiming(ground: &Ground) -> Result<Vec<Figure>, Failure> {
         figures.push(
             Figure::new(what, spans.median(), Unit::Seconds)
                 .beside("raw round trip", commits.median())
-                .at_most(2.0),
+                .at_most(ground.limits().claiming),
         );
         let what = format!("memory per resource owned {style}");
         figures.push(Figure::new(what, live.median(), Unit::Bytes).at_most(2048.0));

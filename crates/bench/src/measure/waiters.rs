@@ -87,7 +87,7 @@ struct Sum {
 
 impl Crowd {
     fn gather(ground: &Ground, name: &str, ttl: Duration) -> Result<Self, Failure> {
-        let site = ground.site(name);
+        let site = ground.site(name, ttl);
         let mut troupe = Troupe::new();
         let owner = troupe.start(&Part::new(Role::Waiters, &site, ttl, 1))?;
         troupe.hear_of(owner, "owns")?;
