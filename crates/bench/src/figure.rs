@@ -37,7 +37,16 @@ enum Limit {
 
 impl Figure {
     pub(crate) fn new(what: impl Into<String>, measured: f64, unit: Unit) -> Self {
-        Self { store: "", part: "", what: what.into(), measured, unit, baseline: None, limit: Limit::Free, ratio: None }
+        Self {
+            store: "",
+            part: "",
+            what: what.into(),
+            measured,
+            unit,
+            baseline: None,
+            limit: Limit::Free,
+            ratio: None,
+        }
     }
 
     pub(crate) fn of(self, store: &'static str, part: &'static str) -> Self {

@@ -81,13 +81,6 @@ impl Ground {
         Ok(Self { place, length })
     }
 
-    pub(crate) fn kind(&self) -> Kind {
-        match self.place {
-            Place::Sqlite(_) => Kind::Sqlite,
-            Place::Redis(_) => Kind::Redis,
-        }
-    }
-
     pub(crate) fn limits(&self) -> Limits {
         match self.place {
             Place::Sqlite(_) => {

@@ -10,7 +10,7 @@ use tenure::Timing;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::ground::Site;
-use crate::{Failure, players};
+use crate::{Failure, players, usage};
 
 pub(crate) const SUBCOMMAND: &str = "play";
 
@@ -79,8 +79,9 @@ impl Troupe {
         Ok(by)
     }
 
-    pub(crate) fn pid(&self, who: usize) -> u32 {
-        self.players[who].child.id()
+    /// How long the process has been running on a core so far.
+    pub(crate) fn cpu(&self, who: usize) -> Result<Duration, Failure> {
+        usage::on_cpu(self.players[who].child.id())
     }
 
     pub(crate) fn tell(&mut self, who: usize, word: &str) -> Result<(), Failure> {

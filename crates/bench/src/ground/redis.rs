@@ -52,7 +52,8 @@ pub(super) fn scripts_run(url: &str) -> Result<u64, Failure> {
     let stats = Connection::open(port, PATIENCE)?.command(&["INFO", "commandstats"])?.text();
     let calls = |name: &str| {
         let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_")?.strip_prefix(name));
-        let calls = line.and_then(|line| line.strip_prefix(":calls=")?.split(',').next()?.parse::<u64>().ok());
+        let calls =
+            line.and_then(|line| line.strip_prefix(":calls=")?.split(',').next()?.parse::<u64>().ok());
         calls.unwrap_or(0)
     };
     Ok(calls("evalsha") + calls("eval"))

@@ -1,10 +1,10 @@
-//! One worker that owns many resources: what it writes per interval, how long claiming them takes, and how much
-//! memory they need.
+//! One worker that owns many resources: what it writes and computes per interval, how long claiming them takes, and how
+//! much memory they need.
 
 use std::time::Duration;
 
 use crate::figure::{Figure, Unit};
-use crate::ground::{Ground, Site};
+use crate::ground::Ground;
 use crate::process::{Part, Role, Troupe};
 use crate::samples::Samples;
 use crate::{Failure, clock};
@@ -21,45 +21,72 @@ const CLAIM_TTL: Duration = Duration::from_secs(15);
 
 pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
+    let mut of_one: Option<Busy> = None;
     for count in COUNTS {
-        let Writes { renewals, commits, claims, others } =
-            writes(&ground.site(&format!("many-{count}"), TTL), count)?;
+        let Steady { renewals, commits, claims, others, busy } = steady(ground, count)?;
         let what = format!("writes per interval, {count} owned");
         figures.push(Figure::new(what, commits, Unit::Times).beside("renewals", renewals).at_most(1.0));
         let what = format!("requests other than renewals in {INTERVALS} intervals, {count} owned");
         figures.push(Figure::new(what, (claims + others) as f64, Unit::Times).at_most(0.0));
+        let one = of_one.get_or_insert(busy);
+        let what = format!("the worker's time on a core per interval, {count} owned");
+        figures.push(cpu(what, busy.worker, one.worker));
+        if let (Some(server), Some(one)) = (busy.server, one.server) {
+            let what = format!("the server's time on a core per interval, {count} owned");
+            figures.push(cpu(what, server, one));
+        }
     }
     figures.extend(claiming(ground)?);
     Ok(figures)
 }
 
-/// Per interval: what the store committed, and what was asked of it.
-struct Writes {
+/// Beside what owning one takes. It does not grow with what is owned; twice is what two runs may differ by.
+fn cpu(what: String, measured: f64, one: f64) -> Figure {
+    Figure::new(what, measured, Unit::Seconds).beside("with 1 owned", one).at_most_times(2.0)
+}
+
+/// Per interval: what the store committed, what was asked of it, and what that cost.
+struct Steady {
     renewals: f64,
     commits: f64,
     claims: u64,
     others: u64,
+    busy: Busy,
+}
+
+/// Time on a core per interval, in seconds.
+#[derive(Clone, Copy)]
+struct Busy {
+    worker: f64,
+    server: Option<f64>,
 }
 
 /// Counts from one renewal to the one some intervals later.
-fn writes(site: &Site, count: usize) -> Result<Writes, Failure> {
+fn steady(ground: &Ground, count: usize) -> Result<Steady, Failure> {
+    let site = ground.site(&format!("many-{count}"), TTL);
     let mut troupe = Troupe::new();
-    let who = troupe.start(&Part::new(Role::ByHand, site, TTL, count))?;
+    let who = troupe.start(&Part::new(Role::ByHand, &site, TTL, count))?;
     troupe.hear_of(who, "owned")?;
     troupe.hear_of(who, "renewed")?;
     let (began_at, before, first) = (clock::boottime(), counts(&mut troupe, who)?, site.writes()?);
+    let cpu_before = (troupe.cpu(who)?, ground.server_cpu()?);
     for _ in 0..INTERVALS {
         troupe.hear_of(who, "renewed")?;
     }
+    let cpu_after = (troupe.cpu(who)?, ground.server_cpu()?);
     let spent = clock::boottime().saturating_sub(began_at).as_secs_f64() / INTERVAL.as_secs_f64();
     let (after, last) = (counts(&mut troupe, who)?, site.writes()?);
     // Renewals come an interval after the one before, never sooner; a late one makes the span a little longer.
     let intervals = spent.round();
-    Ok(Writes {
+    let per_interval =
+        |after: Duration, before: Duration| after.saturating_sub(before).as_secs_f64() / intervals;
+    let server = cpu_after.1.zip(cpu_before.1).map(|(after, before)| per_interval(after, before));
+    Ok(Steady {
         renewals: (after[0] - before[0]) as f64 / intervals,
         commits: (last - first) as f64 / intervals,
         claims: after[1] - before[1],
         others: after[2] - before[2],
+        busy: Busy { worker: per_interval(cpu_after.0, cpu_before.0), server },
     })
 }
 

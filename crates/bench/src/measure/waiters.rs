@@ -1,10 +1,10 @@
-//! Two hundred waiters for one resource: how many claims a release causes, and what waiting costs.
+//! Two hundred waiters for one resource: how many requests a release causes, and what waiting costs.
 
 use std::time::{Duration, Instant};
 
 use crate::Failure;
 use crate::figure::{Figure, Unit};
-use crate::ground::Ground;
+use crate::ground::{Ground, Site};
 use crate::process::{Part, Role, Troupe};
 use crate::samples::Samples;
 
@@ -23,7 +23,7 @@ const LEASES_WATCHED: u32 = 3;
 const ASSEMBLY: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let claims = claims_per_release(ground)?;
+    let PerRelease { claims, requests, by_store } = per_release(ground)?;
     let (looks, most, renewals) = looks_per_lease(ground)?;
     let per_waiter = |number: u64| number as f64 / WAITERS as f64 / f64::from(LEASES_WATCHED);
     Ok(vec![
@@ -34,6 +34,10 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
         )
         .at_most(3.0),
         Figure::new("claims per release, median", claims.median(), Unit::Times),
+        Figure::new("requests per release, the release with them, most", requests.max(), Unit::Times)
+            .at_most(ground.limits().requests_per_release),
+        Figure::new("the same by the store's own count, mean", by_store, Unit::Times)
+            .at_most(ground.limits().requests_per_release),
         Figure::new(format!("looks per waiter and ttl, {WAITERS} waiting"), per_waiter(looks), Unit::Times)
             .beside("renewals", per_waiter(renewals))
             .at_most(1.0),
@@ -45,16 +49,32 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     ])
 }
 
-fn claims_per_release(ground: &Ground) -> Result<Samples, Failure> {
+/// What releases cause, renewals left out.
+struct PerRelease {
+    claims: Samples,
+    /// Claims, and the releases themselves.
+    requests: Samples,
+    /// What the store has seen for each release.
+    by_store: f64,
+}
+
+fn per_release(ground: &Ground) -> Result<PerRelease, Failure> {
     let mut crowd = Crowd::gather(ground, "waiters-release", LONG)?;
-    let mut samples = Samples::default();
+    let (mut claims, mut requests) = (Samples::default(), Samples::default());
+    let (first, seen_first) = (crowd.counts()?, crowd.site.writes()?);
     for _ in 0..RELEASES {
-        let before = crowd.counts()?.claims;
+        let before = crowd.counts()?;
         crowd.troupe.tell(crowd.owner, "release")?;
         crowd.owner = crowd.troupe.hear_word("owns")?.by;
-        samples.add_number((crowd.quiet()? - before) as f64);
+        crowd.quiet()?;
+        let after = crowd.counts()?;
+        claims.add_number((after.claims - before.claims) as f64);
+        requests.add_number((after.claims + after.others - before.claims - before.others) as f64);
     }
-    Ok(samples)
+    let (last, seen_last) = (crowd.counts()?, crowd.site.writes()?);
+    // Renewals go on while they are counted, so this may be off by one or two over all releases.
+    let seen = (seen_last - seen_first).saturating_sub(last.renewals - first.renewals);
+    Ok(PerRelease { claims, requests, by_store: seen as f64 / RELEASES as f64 })
 }
 
 /// Looks of all, of the most eager, and renewals of all, over some ttl in which nothing happens.
@@ -72,6 +92,7 @@ fn looks_per_lease(ground: &Ground) -> Result<(u64, u64, u64), Failure> {
 
 /// One owner, and those who wait for it to go.
 struct Crowd {
+    site: Site,
     troupe: Troupe,
     processes: usize,
     owner: usize,
@@ -82,6 +103,7 @@ struct Crowd {
 struct Sum {
     renewals: u64,
     claims: u64,
+    others: u64,
     most: u64,
 }
 
@@ -94,7 +116,7 @@ impl Crowd {
         for _ in 0..PROCESSES {
             troupe.start(&Part::new(Role::Waiters, &site, ttl, WORKERS))?;
         }
-        let mut crowd = Self { troupe, processes: PROCESSES + 1, owner };
+        let mut crowd = Self { site, troupe, processes: PROCESSES + 1, owner };
         let limit = Instant::now() + ASSEMBLY;
         // The owner has claimed once, too.
         while crowd.counts()?.claims <= WAITERS as u64 {
@@ -114,13 +136,14 @@ impl Crowd {
             let line = self.troupe.hear_of(who, "counts")?;
             sum.renewals += line.number(0)?;
             sum.claims += line.number(1)?;
+            sum.others += line.number(2)?;
             sum.most = sum.most.max(line.number(3)?);
         }
         Ok(sum)
     }
 
-    /// Waits until nobody has claimed for a while, and says how many claims there were in all.
-    fn quiet(&mut self) -> Result<u64, Failure> {
+    /// Waits until nobody has claimed for a while.
+    fn quiet(&mut self) -> Result<(), Failure> {
         let limit = Instant::now() + ASSEMBLY;
         let (mut claims, mut since) = (self.counts()?.claims, Instant::now());
         while since.elapsed() < QUIET && Instant::now() < limit {
@@ -130,6 +153,6 @@ impl Crowd {
                 (claims, since) = (now, Instant::now());
             }
         }
-        Ok(claims)
+        Ok(())
     }
 }

@@ -52,9 +52,11 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
             .beside("interval", INTERVAL.as_secs_f64())
             .at_most_times(0.1),
         Figure::new("renewals late, maximum", late.max(), Unit::Seconds),
-        Figure::new("renewals per worker and interval", {
-            late.count() as f64 / all as f64 / watched.div_duration_f64(INTERVAL)
-        }, Unit::Times),
+        Figure::new(
+            "renewals per worker and interval",
+            late.count() as f64 / all as f64 / watched.div_duration_f64(INTERVAL),
+            Unit::Times,
+        ),
     ];
     if let Some(cores) = cores {
         let what = "cores that the server used";
