@@ -102,6 +102,28 @@ impl Clocks {
     }
 }
 
+/// The timer of one who sleeps again and again: it is set anew each time, not made anew, which costs five calls of the
+/// kernel on the way of every message.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    clocks: Clocks,
+    kept: Option<system::Timer>,
+}
+
+impl Alarm {
+    pub(crate) fn by(clocks: Clocks) -> Self {
+        Self { clocks, kept: None }
+    }
+
+    /// As [`Clocks::sleep`], but may wake early after a sleep that was given up: the caller looks again.
+    pub(crate) async fn sleep(&mut self, span: Duration) {
+        match &self.clocks {
+            Clocks::System => system::sleep_on(&mut self.kept, span).await,
+            by_hand @ Clocks::ByHand(_) => by_hand.sleep(span).await,
+        }
+    }
+}
+
 fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
@@ -141,14 +163,35 @@ mod system {
     }
 
     #[cfg(target_os = "linux")]
+    pub(super) type Timer = tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>;
+    #[cfg(not(target_os = "linux"))]
+    pub(super) type Timer = ();
+
+    #[cfg(target_os = "linux")]
     pub(super) async fn sleep(span: Duration) {
-        match timer(span) {
+        sleep_on(&mut None, span).await;
+    }
+
+    /// With the timer that is kept, if it can be set.
+    #[cfg(target_os = "linux")]
+    pub(super) async fn sleep_on(kept: &mut Option<Timer>, span: Duration) {
+        if !kept.as_ref().is_some_and(|timer| set(timer.get_ref(), span)) {
+            *kept = timer(span);
+        }
+        match kept {
             Some(timer) => {
                 // Readable means fired. An error here only wakes early, and then the caller looks again.
-                let _fired = timer.readable().await;
+                if let Ok(mut fired) = timer.readable().await {
+                    fired.clear_ready();
+                }
             }
             None => tokio::time::sleep(span).await,
         }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) async fn sleep_on(_: &mut Option<Timer>, span: Duration) {
+        sleep(span).await;
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -162,8 +205,8 @@ mod system {
 
     /// A timer that fires after `span` of the clock that counts suspend.
     #[cfg(target_os = "linux")]
-    pub(super) fn timer(span: Duration) -> Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
-        use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    pub(super) fn timer(span: Duration) -> Option<Timer> {
+        use std::os::fd::{FromRawFd, OwnedFd};
 
         // SAFETY: no pointers are passed; the result is checked below.
         let raw =
@@ -173,6 +216,18 @@ mod system {
         }
         // SAFETY: the descriptor was just made, is open, and belongs to nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        if !set(&fd, span) {
+            return None;
+        }
+        // SAFETY: an `OwnedFd` keeps one descriptor open, always the same, until it is dropped.
+        unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) }.ok()
+    }
+
+    /// Lets it fire after `span`, and not when it was to fire before. Says whether it will.
+    #[cfg(target_os = "linux")]
+    fn set(timer: &std::os::fd::OwnedFd, span: Duration) -> bool {
+        use std::os::fd::AsRawFd;
+
         // Zero would disarm it.
         let span = span.max(Duration::from_nanos(1));
         let mut setting = libc::itimerspec {
@@ -182,13 +237,7 @@ mod system {
         setting.it_value.tv_sec = libc::time_t::try_from(span.as_secs()).unwrap_or(libc::time_t::MAX);
         setting.it_value.tv_nsec = span.subsec_nanos().into();
         // SAFETY: `setting` is valid for the call, and the old setting is not asked for.
-        let armed =
-            unsafe { libc::timerfd_settime(fd.as_raw_fd(), 0, &raw const setting, std::ptr::null_mut()) };
-        if armed != 0 {
-            return None;
-        }
-        // SAFETY: an `OwnedFd` keeps one descriptor open, always the same, until it is dropped.
-        unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) }.ok()
+        unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const setting, std::ptr::null_mut()) == 0 }
     }
 }
 
@@ -224,6 +273,22 @@ mod tests {
 
         let clock = info.lines().find_map(|line| line.strip_prefix("clockid:")).map(str::trim);
         assert_eq!(clock, Some(libc::CLOCK_BOOTTIME.to_string().as_str()), "{info}");
+    }
+
+    #[tokio::test]
+    async fn an_alarm_is_set_again_before_and_after_it_has_rung() {
+        let (mut alarm, hour) = (Alarm::by(Clocks::System), Duration::from_secs(3600));
+        let given_up = tokio::time::timeout(Duration::from_millis(1), alarm.sleep(hour)).await;
+        assert!(given_up.is_err());
+
+        for _ in 0..3 {
+            let before = Clocks::System.now();
+            alarm.sleep(Duration::from_millis(20)).await;
+            assert!(Clocks::System.now().longest_since(before) >= Duration::from_millis(20));
+        }
+
+        let rings = tokio::time::timeout(Duration::from_millis(30), alarm.sleep(hour)).await;
+        assert!(rings.is_err(), "what it was set to before is forgotten");
     }
 
     #[tokio::test]

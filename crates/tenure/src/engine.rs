@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::Error;
-use crate::clock::Clocks;
+use crate::clock::{Alarm, Clocks};
 use crate::driver::Job;
 use crate::observe;
 use crate::page::Page;
@@ -144,12 +144,13 @@ impl Engine {
 
     pub(crate) async fn run(mut self) {
         let clocks = self.own.clocks.clone();
+        let mut alarm = Alarm::by(clocks.clone());
         while !self.is_done() {
             let now = clocks.now();
             let naps = [self.machine.sleep(now), self.unlimited.sleep(now)];
             let nap = async {
                 match naps.into_iter().flatten().min() {
-                    Some(span) => clocks.sleep(span).await,
+                    Some(span) => alarm.sleep(span).await,
                     None => std::future::pending().await,
                 }
             };
@@ -261,7 +262,8 @@ impl Engine {
         for output in self.unlimited.handle(&input, at) {
             self.carry_out(output);
         }
-        let now = Now { at, jitter: random::<2>() as u16, fresh: LeaseId(random::<16>()) };
+        let (jitter, fresh) = chance();
+        let now = Now { at, jitter, fresh: LeaseId(fresh) };
         self.machine.handle(now, input);
         while let Some(output) = self.machine.poll() {
             self.carry_out(output);
@@ -419,10 +421,18 @@ impl Drop for Engine {
     }
 }
 
+/// A jitter and the id of a lease, independent of each other. Both at once: it is asked for with every message.
+fn chance() -> (u16, u128) {
+    let mut bytes = [0; 18];
+    // Without randomness lease ids would not be secret, and two could be one.
+    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
+    let [low, high, id @ ..] = bytes;
+    (u16::from_le_bytes([low, high]), u128::from_le_bytes(id))
+}
+
 /// So many random bytes from the kernel, as a number.
 pub(crate) fn random<const N: usize>() -> u128 {
     let mut bytes = [0; 16];
-    // Without randomness lease ids would not be secret, and two could be one.
     getrandom::fill(&mut bytes[..N]).expect("the kernel gives random bytes");
     u128::from_le_bytes(bytes)
 }
