@@ -56,7 +56,7 @@ pub(crate) struct Ground {
 #[derive(Debug)]
 enum Place {
     Sqlite(sqlite::Folder),
-    Redis(redis::Server),
+    Redis(Box<redis::Server>),
 }
 
 /// What is demanded on a store where stores differ.
@@ -76,7 +76,7 @@ impl Ground {
     pub(crate) fn open(kind: Kind, length: Length) -> Result<Self, Failure> {
         let place = match kind {
             Kind::Sqlite => Place::Sqlite(sqlite::Folder::new()?),
-            Kind::Redis => Place::Redis(redis::Server::start()),
+            Kind::Redis => Place::Redis(Box::new(redis::Server::start())),
         };
         Ok(Self { place, length })
     }

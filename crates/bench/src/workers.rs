@@ -21,10 +21,13 @@ struct Renewals {
     late: Vec<Duration>,
     /// How often a lease was gone.
     gone: u64,
+    /// When the last answer to any of the workers came, and the longest time without one.
+    heard_at: Option<Duration>,
+    silence: Duration,
 }
 
 /// Says `owned` when all own. Told to `begin` it begins to count; told to `end` it says `late` for each renewal, then
-/// `done` with how many ownerships ended and how many leases were gone.
+/// `done` with how many ownerships ended, how many leases were gone, and the longest time in which nobody was answered.
 pub(crate) async fn own_one_each(part: &Part, mut told: Told) -> Result<(), Failure> {
     let renewals = Arc::new(Mutex::new(Renewals::default()));
     let interval = part.timing()?.renew();
@@ -33,6 +36,9 @@ pub(crate) async fn own_one_each(part: &Part, mut told: Told) -> Result<(), Fail
         move |request: &Request, answer: &Answer| {
             let now = clock::boottime();
             let mut renewals = renewals.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(before) = renewals.heard_at.replace(now) {
+                renewals.silence = renewals.silence.max(now.saturating_sub(before));
+            }
             match answer.said {
                 Said::Kept { .. } => {
                     if let Some(before) = renewals.kept.insert(request.lease, now) {
@@ -59,13 +65,14 @@ pub(crate) async fn own_one_each(part: &Part, mut told: Told) -> Result<(), Fail
         let mut renewals = renewals.lock().unwrap_or_else(PoisonError::into_inner);
         if word == "begin" {
             renewals.late.clear();
+            renewals.silence = Duration::ZERO;
             continue;
         }
         for late in renewals.late.drain(..) {
             say("late", &[nanos(late)]);
         }
         let ended = all.iter().filter(|(_, own)| !own.holds()).count();
-        say("done", &[u64::try_from(ended)?, renewals.gone]);
+        say("done", &[u64::try_from(ended)?, renewals.gone, nanos(renewals.silence)]);
     }
     Ok(())
 }

@@ -32,14 +32,16 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     std::thread::sleep(watched);
     let after = ground.server_cpu()?;
     (0..PROCESSES).try_for_each(|who| troupe.tell(who, "end"))?;
-    let (mut late, mut lost, mut done) = (Vec::new(), 0, 0);
+    let (mut late, mut silence, mut lost, mut done) = (Vec::new(), Samples::default(), 0, 0);
     while done < PROCESSES {
         let line = troupe.hear()?;
         match line.word.as_str() {
             "late" => late.push(line.time(0)?.as_secs_f64()),
             _ => {
                 done += 1;
-                lost += line.number(0)? + line.number(1)?;
+                // A lease that is gone ends its ownership, too.
+                lost += line.number(0)?.max(line.number(1)?);
+                silence.add(line.time(2)?);
             }
         }
     }
@@ -52,6 +54,8 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
             .beside("interval", INTERVAL.as_secs_f64())
             .at_most_times(0.1),
         Figure::new("renewals late, maximum", late.max(), Unit::Seconds),
+        // With 250 workers an answer is due every 4 ms: what is longer is the machine or the server standing still.
+        Figure::new("the longest time without any answer in a process", silence.max(), Unit::Seconds),
         Figure::new(
             "renewals per worker and interval",
             late.count() as f64 / all as f64 / watched.div_duration_f64(INTERVAL),
