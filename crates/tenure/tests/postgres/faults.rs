@@ -202,8 +202,9 @@ async fn a_server_that_is_paused() {
     stage.scene.holds_what_is_promised();
 }
 
-/// The first waits, with a lease that is kept, and owns later, which is not. Then what was kept is put back.
-async fn older_data(keep: impl FnOnce(&mut Postgres), plant: &str, ttl: Duration) -> Stage {
+/// The first waits, with a lease that is kept, and owns later, which is not. Then what was kept is put back, while the
+/// link of the first is as given.
+async fn older_data(keep: impl FnOnce(&mut Postgres), plant: &str, ttl: Duration, link: Link) -> Stage {
     let mut stage = Stage::set(Options::new(), ttl).await;
     stage.server.sql(plant);
     let before = Scene::new(NAMESPACE, ttl);
@@ -221,6 +222,7 @@ async fn older_data(keep: impl FnOnce(&mut Postgres), plant: &str, ttl: Duration
     tokio::time::sleep(ttl).await;
     assert!(stage.scene.first_is_owner());
 
+    stage.link.set(link);
     stage.server.stop_immediately();
     stage.server.restore();
     stage.server.start();
@@ -228,6 +230,7 @@ async fn older_data(keep: impl FnOnce(&mut Postgres), plant: &str, ttl: Duration
     let newcomers = stage.scene.newcomers(&stage.good("postgres"), ttl / 20);
     tokio::time::sleep(ttl).await;
     newcomers.abort();
+    stage.link.set(Link::Pass);
     before.holds_what_is_promised();
     stage
 }
@@ -242,7 +245,7 @@ async fn goes_on_under_a_new_grant(stage: &Stage) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_older_base_backup_that_is_restored() {
-    let stage = older_data(|server| server.back_up(), "", LONG_TTL).await;
+    let stage = older_data(|server| server.back_up(), "", LONG_TTL, Link::Pass).await;
 
     goes_on_under_a_new_grant(&stage).await;
 }
@@ -254,7 +257,14 @@ async fn an_older_copy_of_the_data_that_is_put_back() {
         server.keep();
         server.start();
     };
-    let stage = older_data(copy, "", LONG_TTL).await;
+    let stage = older_data(copy, "", LONG_TTL, Link::Pass).await;
+
+    goes_on_under_a_new_grant(&stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_base_backup_that_is_restored_behind_the_owners_back() {
+    let stage = older_data(|server| server.back_up(), "", LONG_TTL, Link::Hang).await;
 
     goes_on_under_a_new_grant(&stage).await;
 }
@@ -263,20 +273,20 @@ async fn an_older_copy_of_the_data_that_is_put_back() {
 async fn control_older_data_without_a_quarantine_is_seen_by_the_judge() {
     let plant = "DO $do$ BEGIN EXECUTE replace(pg_get_functiondef('faults.see'::regproc),
         'quarantine_from = clock(),', 'quarantine_from = NULL::bigint,'); END $do$";
-    // Long enough for an owner to believe all the while, however slowly the server comes back.
-    let stage = older_data(|server| server.back_up(), plant, LONG_TTL * 2).await;
+    // Long enough for an owner to believe all the while, however slowly the server comes back; and it cannot ask.
+    let stage = older_data(|server| server.back_up(), plant, LONG_TTL * 2, Link::Hang).await;
 
     assert!(stage.scene.most_owners() > 1, "two who own, or this test shows nothing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_of_somebody_else_that_holds_the_resource() {
-    let stage = Stage::set(Options::new(), TTL).await;
+    let stage = Stage::set(Options::new(), TTL * 3).await;
     stage.fill().await;
 
     let held = stage.server.hold("SELECT 1 FROM faults.resource FOR UPDATE");
     let newcomers = stage.scene.newcomers(&stage.good("postgres"), TTL / 2);
-    tokio::time::sleep(TTL * 2).await;
+    tokio::time::sleep(TTL * 4).await;
     assert!(stage.scene.first_is_owner(), "renewals wait for no resource");
     drop(held);
 
