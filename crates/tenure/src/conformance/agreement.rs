@@ -44,6 +44,15 @@ pub async fn the_store_says_what_the_ledger_says(fixture: impl Fixture) {
     println!("{played} rounds, {:?}", begun.elapsed());
 }
 
+/// The same for seeds that the case above does not come to on a store that really waits: all of these, however long
+/// it takes.
+pub async fn the_store_agrees_with_the_ledger_on(seeds: std::ops::Range<u64>, fixture: impl Fixture) {
+    let mut world = World::of(fixture);
+    for seed in seeds {
+        Round::new(&mut world, seed).await.play().await;
+    }
+}
+
 /// One sequence, on resources and leases of its own.
 struct Round<'a, F> {
     world: &'a mut World<F>,

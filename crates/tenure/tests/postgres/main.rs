@@ -1,6 +1,7 @@
 //! The PostgreSQL store on real servers: how it is opened, what it needs, and what it survives.
 #![cfg(all(feature = "postgres", target_os = "linux"))]
 
+mod agreement;
 mod faults;
 mod fixture;
 mod locking;
@@ -10,5 +11,6 @@ mod pooling;
 mod rights;
 mod safety;
 mod scene;
+mod speed;
 mod tls;
 mod words;

@@ -1,6 +1,6 @@
 //! Bugs, planted in the functions of a private namespace: the tests above, or the suite, must find each of them.
 
-use tenure::conformance::{judging, leases, releases, restarts};
+use tenure::conformance::{judging, leases, releases, restarts, sizes};
 
 use crate::fixture::{Fresh, start};
 use crate::locking::{claim_batches, claim_behind_a_lock};
@@ -79,5 +79,14 @@ async fn a_restart_without_a_quarantine_is_found() {
         restarts::a_restart_loses_nothing_or_grants_nothing_for_one_longest,
         "quarantine_from = NULL::bigint,",
         "quarantine_from = clock(),"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_free_number_that_cannot_be_had_taken_for_an_owner_that_ends_now_is_found() {
+    finds!(
+        sizes::after_lowering_nobody_is_granted_until_fewer_than_k_own,
+        "FILTER (WHERE true)",
+        "FILTER (WHERE l.id IS NOT NULL)"
     );
 }

@@ -16,9 +16,10 @@ use crate::Error;
 /// Grows with every change of the tables or functions.
 const VERSION: i32 = 1;
 /// What is made, in this order.
-const PARTS: [&str; 4] = [
+const PARTS: [&str; 5] = [
     include_str!("tables.sql"),
     include_str!("leases.sql"),
+    include_str!("seats.sql"),
     include_str!("tickets.sql"),
     include_str!("tools.sql"),
 ];
