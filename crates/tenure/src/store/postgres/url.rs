@@ -183,15 +183,15 @@ mod tests {
     #[test]
     fn a_url_is_shown_without_user_and_password() {
         let target = Target::parse(
-            "postgres://me:hunter2@a,b:5433/jobs?listen=postgres%3A%2F%2Fyou:swordfish@c%2Fjobs",
+            "postgres://alice:hunter2@a,b:5433/jobs?listen=postgres%3A%2F%2Fcarol:swordfish@c%2Fjobs",
         )
         .expect("a URL");
 
         let shown = format!("{target} {target:?} {:?}", target.listen);
-        for secret in ["me", "hunter2", "you", "swordfish"] {
+        for secret in ["alice", "hunter2", "carol", "swordfish"] {
             assert!(!shown.contains(secret), "{shown}");
         }
-        assert!(shown.contains("`postgres://a:5433,b:5433/jobs`"), "{shown}");
+        assert!(shown.contains("`postgres://a:5432,b:5433/jobs`"), "{shown}");
     }
 
     #[test]
