@@ -167,15 +167,15 @@ fn rows(view: &ResourceView) -> Vec<Row> {
     let nothing = String::new;
     let mut rows: Vec<Row> = Vec::new();
     for OwnerView { worker, grant, owned_for, left, .. } in &view.owners {
-        let (ticket, term, token) =
-            (grant.ticket.0.to_string(), grant.term.0.to_string(), grant.token.0.to_string());
+        let ticket = format!("{}/{}", grant.ticket.0, view.tickets);
+        let (term, token) = (grant.term.0.to_string(), grant.token.0.to_string());
         rows.push([nothing(), ticket, worker.to_string(), term, token, span(*owned_for), span(*left)]);
     }
     let owned = u32::try_from(view.owners.len()).unwrap_or(u32::MAX);
     match view.tickets.saturating_sub(owned) {
         0 => {}
         free => {
-            let free = format!("{free} free");
+            let free = format!("{free} of {} free", view.tickets);
             rows.push([nothing(), free, nothing(), nothing(), nothing(), nothing(), nothing()]);
         }
     }

@@ -32,9 +32,9 @@ fn people_see_owners_what_is_free_and_waiters_in_order() {
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines[0], "RESOURCE TICKET WORKER TERM TOKEN HELD FOR LEASE LEFT");
     let owner = lines[1].replace("9ms", "9s").replace("9.9s", "9s");
-    assert_eq!(owner, "job 9 first 9 9 9s 9s");
+    assert_eq!(owner, "job 9/9 first 9 9 9s 9s");
     assert!(lines[2].starts_with(" waits second ") && lines[3].starts_with(" waits third "), "{table}");
-    assert_eq!(lines[4..], ["other 9 free"]);
+    assert_eq!(lines[4..], ["other 9 of 9 free"]);
     let said = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(said, format!("tenure: store `{}`, namespace `tenure`\n", scene.url()));
 }
