@@ -68,8 +68,8 @@ pub(crate) struct Run {
     /// What to own: 1 to 200 bytes without control characters
     pub(crate) resource: String,
 
-    /// How many may own the resource at once: 1 to 10000
-    #[arg(long, value_name = "K", default_value_t = 1)]
+    /// How many may own the resource at once: 1 to 10000; the latest worker that came decides for all
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = count, allow_negative_numbers = true)]
     pub(crate) tickets: u32,
 
     /// How long the lease lasts without a renewal: 100ms to 1h
@@ -108,13 +108,19 @@ pub(crate) struct Status {
 /// Where the data lives.
 #[derive(Debug, clap::Args)]
 pub(crate) struct At {
-    /// The store, such as sqlite:PATH [default: $TENURE_STORE, else a SQLite file in the user's state folder]
+    /// The store: sqlite:PATH for one host, redis://HOST for many [default: $TENURE_STORE, else a SQLite file in the
+    /// user's state folder]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
 
-    /// The part of the store that one fleet uses: 1 to 40 of a-z 0-9 _ -
+    /// The part of the store that one fleet uses: 1 to 40 of a-z 0-9 _ -, not beginning with pg_
     #[arg(long, default_value = "tenure")]
     pub(crate) namespace: String,
+}
+
+/// How many; which are too many is decided later.
+fn count(typed: &str) -> Result<u32, String> {
+    typed.parse().map_err(|_| format!("it is not a number from 1 to {}", tenure::store::Tickets::MOST))
 }
 
 /// A span as people write it: `1500ms`, `15s`, `2m`, `1h`; also `1.5s`.

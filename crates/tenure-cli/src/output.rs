@@ -101,6 +101,12 @@ pub(crate) fn told_by_clap(told: &clap::Error) -> Exit {
     let text = told.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text).replace("\n  tip: ", "\nhint: ");
     say(text.trim_end());
+    // Only `run` has one, and there it is what is most often left out.
+    let is_left_out = std::env::args_os().nth(1).is_some_and(|word| word == "run")
+        && !std::env::args_os().any(|word| word == "--");
+    if told.kind() == clap::error::ErrorKind::UnknownArgument && is_left_out && !text.contains("hint: ") {
+        hint("the command follows `--`: tenure run RESOURCE [OPTIONS] -- COMMAND");
+    }
     Exit::FAILED
 }
 

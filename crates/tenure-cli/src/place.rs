@@ -26,6 +26,11 @@ impl Place {
                 .transpose()?,
         };
         match named {
+            // A command behind it would look protected and be protected from nobody.
+            Some(url) if url.split(':').next() == Some("memory") => Err(Failure::new(format!(
+                "`{url}` belongs to one process, and protects nothing from another"
+            ))
+            .hint("name a store that all of them see, such as sqlite:PATH or redis://HOST")),
             Some(url) => Ok(Self { url, folder: None }),
             None => Self::default_of_user(),
         }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use tenure::store::{Namespace, Tickets};
-use tenure::{Label, ResourceName, Timing};
+use tenure::{Label, LimitError, ResourceName, Timing};
 
 use crate::args;
 use crate::exit::Failure;
@@ -28,7 +28,7 @@ impl Run {
         let program = words.next().ok_or_else(|| Failure::new("there is no command to run"))?;
         let timing = Timing::new(typed.ttl)?;
         Ok(Self {
-            resource: ResourceName::new(&typed.resource)?,
+            resource: named(&typed.resource, ResourceName::new)?,
             tickets: Tickets::new(typed.tickets)?,
             timing: typed.grace.map_or(timing, |grace| timing.with_grace(grace)),
             label: typed.label.map(|label| Label::new(&label)).transpose()?,
@@ -59,10 +59,25 @@ pub(crate) enum Form {
 impl Status {
     pub(crate) fn meant_by(typed: args::Status) -> Result<Self, Failure> {
         Ok(Self {
-            resource: typed.resource.map(|name| ResourceName::new(&name)).transpose()?,
+            resource: typed.resource.map(|name| named(&name, ResourceName::new)).transpose()?,
             form: if typed.json { Form::Programs } else { Form::People },
-            namespace: Namespace::new(&typed.at.namespace)?,
+            namespace: named(&typed.at.namespace, Namespace::new)?,
             place: Place::find(typed.at.store)?,
         })
     }
 }
+
+/// Checks a name. An error shows only the beginning of a long one; here it also shows that it does.
+fn named<T>(typed: &str, check: fn(&str) -> Result<T, LimitError>) -> Result<T, Failure> {
+    check(typed).map_err(|limit| {
+        let shown: String = typed.chars().take(SHOWN).collect();
+        let said = limit.to_string();
+        if shown.len() == typed.len() {
+            return Failure::new(said);
+        }
+        Failure::new(said.replacen(&format!("{shown:?}"), &format!("{:?}", shown.clone() + "\u{2026}"), 1))
+    })
+}
+
+/// How many characters of a name an error shows.
+const SHOWN: usize = 60;

@@ -18,18 +18,23 @@ fn what_breaks_a_limit_is_refused_with_the_limit_and_nothing_is_begun() {
         (&["run", "a\nb"], resource),
         (&["run", "\u{1b}[31m"], resource),
         (&["run", &long], resource),
+        (&["run", &long], "xxx\u{2026}\" is not"),
         (&["run", "job", "--\u{1b}[31m"], "unexpected argument"),
         (&["run", "job", "--label", ""], label),
         (&["run", "job", "--label", &long], label),
         (&["run", "job", "--tickets", "0"], "is not 1 to 10000"),
         (&["run", "job", "--tickets", "10001"], "is not 1 to 10000"),
-        (&["run", "job", "--tickets", "-1"], "unexpected argument '-1'"),
-        (&["run", "job", "--tickets", "many"], "invalid value 'many' for '--tickets <K>'"),
+        (&["run", "job", "--tickets", "-1"], "it is not a number from 1 to 10000"),
+        (&["run", "job", "--tickets", "many"], "'--tickets <K>': it is not a number from 1 to 10000"),
         (&["run", "job", "--ttl", "1ms"], "a ttl of 1ms is outside 100ms to 3600s"),
         (&["run", "job", "--ttl", "2h"], "is outside 100ms to 3600s"),
         (&["run", "job", "--ttl", "15"], "it has no unit; write 15s or 15ms"),
         (&["run", "job", "--ttl", "soon"], "write a number and ms, s, m or h"),
         (&["run", "job", "--namespace", "A"], "is not 1 to 40 of a-z 0-9 _ -"),
+        (&["run", "job", "--namespace", "pg_x"], "not beginning with pg_"),
+        (&["run", "job", "--store", "memory:"], "belongs to one process, and protects nothing"),
+        (&["run", "job", "--store", "memory:x"], "hint: name a store that all of them see"),
+        (&["status", "--store", "memory:"], "belongs to one process"),
         (&["run", "job", "--store", "tenure.db"], "hint: a SQLite file is named sqlite:PATH"),
         (&["run", "job", "--tickts", "2"], "hint: a similar argument exists: '--tickets'"),
         (&["stats"], "hint: a similar subcommand exists: 'status'"),
@@ -58,6 +63,22 @@ fn a_command_is_required() {
 
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("<COMMAND>"));
+}
+
+#[test]
+fn whoever_forgets_the_dashes_is_reminded() {
+    let scene = Scene::new();
+
+    for typed in [&["run", "job", "echo", "hi"][..], &["run", "job", "--ttl", "5s", "echo", "-n"]] {
+        let output = scene.done(typed);
+
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125));
+        assert!(
+            said.contains("hint: the command follows `--`") && !said.contains("tip:"),
+            "{typed:?}: {said}"
+        );
+    }
 }
 
 #[test]
