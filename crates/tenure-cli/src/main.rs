@@ -11,6 +11,7 @@ mod process;
 mod run;
 mod settings;
 mod status;
+mod trouble;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ fn carry_out(args: Args) -> Result<Exit, Failure> {
             let settings = settings::Run::meant_by(typed)?;
             // Before there is any other thread: each inherits what is blocked from the one that starts it.
             let signals = process::Signals::block()?;
+            trouble::listen();
             block_on(run::run(settings, signals))
         }
         Wanted::Status(typed) => block_on(status::status(settings::Status::meant_by(typed)?)),

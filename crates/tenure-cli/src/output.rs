@@ -188,6 +188,14 @@ pub(crate) fn does_not_die(command: &str, pid: u32) {
     ));
 }
 
+/// What the library warns of.
+pub(crate) fn trouble(what: &str, may_help: Option<&str>) {
+    say(what);
+    if let Some(may_help) = may_help {
+        hint(may_help);
+    }
+}
+
 fn signal(number: i32) -> String {
     match number {
         libc::SIGTERM => "SIGTERM".to_owned(),

@@ -1,0 +1,148 @@
+//! What the library warns of, for people: the store cannot be opened, does not answer, is not as safe as it could be.
+//! The same thing is said once in a while, not at every attempt.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::output;
+
+/// For so long nothing is said again.
+const QUIET: Duration = Duration::from_secs(30);
+/// So many different things are remembered; after that it starts anew.
+const REMEMBERED: usize = 64;
+
+/// Listens from now on, in all threads.
+pub(crate) fn listen() {
+    // Nobody else listens in this program.
+    let _first = tracing::subscriber::set_global_default(Listener::default());
+}
+
+#[derive(Default)]
+struct Listener {
+    said: Mutex<HashMap<String, Instant>>,
+}
+
+impl Listener {
+    /// Whether it is news, and from now on it is not.
+    fn is_news(&self, text: &str, now: Instant) -> bool {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.get(text).is_some_and(|at| now.duration_since(*at) < QUIET) {
+            return false;
+        }
+        if said.len() >= REMEMBERED {
+            said.clear();
+        }
+        said.insert(text.to_owned(), now);
+        true
+    }
+}
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let is_ours = metadata.target().split("::").next() == Some("tenure");
+        is_ours && metadata.is_event() && *metadata.level() <= Level::WARN
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::WARN)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut told = Told::default();
+        event.record(&mut told);
+        if let Some(text) = told.text()
+            && self.is_news(&text, Instant::now())
+        {
+            output::trouble(&text, told.hint.as_deref());
+        }
+    }
+
+    // No span is ever enabled.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// What an event says, of that which people can use.
+#[derive(Default)]
+struct Told {
+    message: String,
+    error: Option<String>,
+    cause: Option<String>,
+    hint: Option<String>,
+    /// The end of an ownership, or a time of waiting: `run` tells both itself.
+    is_told_elsewhere: bool,
+}
+
+impl Told {
+    /// Without what differs from attempt to attempt.
+    fn text(&self) -> Option<String> {
+        if self.is_told_elsewhere {
+            return None;
+        }
+        let mut text = self.message.clone();
+        for part in [&self.error, &self.cause].into_iter().flatten().filter(|part| !part.is_empty()) {
+            write!(text, ": {part}").ok()?;
+        }
+        Some(text)
+    }
+
+    fn note(&mut self, field: &Field, value: String) {
+        match field.name() {
+            "message" => self.message = value,
+            "error" => self.error = Some(value),
+            "cause" => self.cause = Some(value),
+            "hint" => self.hint = Some(value).filter(|hint| !hint.is_empty()),
+            "reason" | "left" => self.is_told_elsewhere = true,
+            _ => {}
+        }
+    }
+}
+
+impl Visit for Told {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.note(field, value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.note(field, format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_is_said_again_only_after_a_while() {
+        let (listener, began) = (Listener::default(), Instant::now());
+
+        assert!(listener.is_news("the disk is full", began));
+        assert!(listener.is_news("the disk is gone", began));
+        assert!(!listener.is_news("the disk is full", began + QUIET / 2));
+        assert!(listener.is_news("the disk is full", began + QUIET));
+    }
+
+    #[test]
+    fn an_event_is_its_message_with_error_and_cause() {
+        let told = Told {
+            message: "the store did not answer as hoped".into(),
+            error: Some("cannot renew the lease".into()),
+            cause: Some(String::new()),
+            ..Told::default()
+        };
+
+        assert_eq!(told.text().as_deref(), Some("the store did not answer as hoped: cannot renew the lease"));
+    }
+}
