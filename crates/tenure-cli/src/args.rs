@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 const EXIT_CODES: &str = "\
 Exit codes:
   the command's own, if it ended by itself or after a signal to tenure
+  123    no ticket within --wait
   125    tenure itself failed, or did not understand its arguments
   126    the command cannot be run
   127    there is no such command
@@ -15,20 +16,28 @@ Exit codes:
 
 const ABOUT_RUN: &str = "\
 Runs COMMAND only while this worker owns a ticket of RESOURCE: waits for one, starts the command, and competes again \
-after a loss. The command's own end releases the ticket at once and ends tenure with its exit code.
+after a loss. The command's own end releases the ticket at once and ends tenure with its exit code; then the next in line \
+runs its command. So of several workers one at a time runs, and a command that ends is run by each, one after the other. \
+With --wait 0s only those run it that find a ticket free.
+
+Workers compete if they use the same store. The default is a file of this user on this host; for several hosts name a \
+server that they share, such as redis://HOST.
 
 On a loss the command gets SIGTERM, and half a margin (a twentieth of the ttl) later SIGKILL. When tenure gets SIGTERM, \
 SIGINT, SIGHUP or SIGQUIT it passes the signal on, once; when an operator asks for a hand-over the command gets SIGTERM; \
-after the grace follows SIGKILL. The ticket is free only when the command has ended. If tenure is killed, so is the command.
+after the grace, or on a second SIGINT (Ctrl-C), follows SIGKILL. The ticket is free only when the command has ended. If tenure is killed, so is the command.
 
 The command finds TENURE_RESOURCE, TENURE_TICKET, TENURE_TERM, TENURE_TOKEN and TENURE_WORKER in its environment. The \
 token grows with every ownership: let what the command writes to refuse a smaller one.";
 
 const AFTER_RUN: &str = "\
 Examples:
-  tenure run nightly-report -- ./report.sh
-  tenure run consumer --tickets 3 -- ./consume --queue mails
+  tenure run scheduler -- ./scheduler
+  tenure run consumer --tickets 3 --store redis://cache -- ./consume --queue mails
+  tenure run nightly-report --wait 0s -- ./report.sh
   tenure run migrate --store sqlite:/var/lib/app/tenure.db --ttl 5s -- ./migrate.sh
+
+Durations are a number and ms, s, m or h: 1500ms, 15s, 1.5s, 2m, 1h.
 
 Not promised yet: only the command itself is stopped, not what it started in turn. While tenure is itself stopped \
 (SIGSTOP, Ctrl-Z) beyond its lease, it cannot stop a command that goes on, although another worker may begin: there \
@@ -44,7 +53,7 @@ Examples:
   tenure status nightly-report
   tenure status --json | jq '.resources[].owners[].worker'";
 
-/// Runs a command only while it owns a ticket of a resource, on this machine or another, and says who owns what.
+/// Runs a command only while it owns a ticket of a resource, among all who share its store, and says who owns what.
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version, after_help = EXIT_CODES, max_term_width = 110)]
 #[command(subcommand_required = true, arg_required_else_help = false)]
@@ -76,9 +85,13 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     pub(crate) ttl: Duration,
 
-    /// How long the command may take to end when it is stopped gently [default: one ttl]
+    /// How long the command may take to end when it is stopped gently; 0s kills it at once [default: one ttl]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
+
+    /// How long to wait for the first ownership, then exit 123; 0s: only if a ticket is free now [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
 
     /// What people call this worker [default: host, pid and a random part]
     #[arg(long)]

@@ -11,6 +11,8 @@ pub(crate) struct Exit(u8);
 impl Exit {
     /// All is well.
     pub(crate) const OK: Self = Self(0);
+    /// No ticket within the time that was given.
+    pub(crate) const NOT_ELECTED: Self = Self(123);
     /// `tenure` itself failed, or was not understood.
     pub(crate) const FAILED: Self = Self(125);
     /// The command is there and cannot be run.

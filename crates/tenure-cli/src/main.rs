@@ -10,6 +10,7 @@ mod place;
 mod process;
 mod run;
 mod settings;
+mod standstill;
 mod status;
 mod trouble;
 

@@ -9,7 +9,7 @@ use tenure::{Ending, Waiting, Why};
 
 use crate::exit::{Exit, Failure};
 use crate::place::Place;
-use crate::process::Caught;
+use crate::process::{Caught, Killing};
 
 /// How many lines wait for a reader who is slow; what comes after that is not said.
 const LINES: usize = 256;
@@ -125,33 +125,43 @@ pub(crate) fn span(span: Duration) -> String {
     }
 }
 
-pub(crate) fn waiting(resource: &str, tickets: u32, waiting: Waiting) {
+pub(crate) fn waiting(resource: &str, place: &Place, waiting: Waiting) {
     let why = match waiting.why {
-        Why::Quarantine => "the store is new or lost its data, and grants nothing for a while".to_owned(),
-        _ if tickets == 1 => "its ticket is owned".to_owned(),
-        _ => format!("its {tickets} tickets are owned"),
+        Why::Quarantine => "the store is new or lost its data, and grants nothing for a while",
+        // How many they are is the store's to say: the latest who came decided.
+        _ => "all its tickets are owned",
     };
     let ahead = match waiting.ahead {
         0 => String::new(),
         ahead => format!("; {ahead} before this one"),
     };
-    say(&format!("waiting for `{resource}`: {why}{ahead}"));
+    say(&format!("waiting for `{resource}` on `{place}`: {why}{ahead}"));
 }
 
 pub(crate) fn owns(resource: &str, term: u64) {
     say(&format!("owns `{resource}` (term {term})"));
 }
 
+/// Whose silence let a lease run out, and for how long it lasted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Silence {
+    Store(Duration),
+    /// Stopped, suspended or starved.
+    Ours(Duration),
+}
+
 /// The end of an ownership that the command did not bring about itself.
-pub(crate) fn ending(resource: &str, term: u64, ending: Ending, place: &Place, trust: Duration) {
-    let trust = span(trust);
+pub(crate) fn ending(resource: &str, term: u64, ending: Ending, place: &Place, silence: Silence) {
     let why = match ending {
         // Whoever asked for it knows.
         Ending::Left | Ending::Finished => return,
         Ending::Asked => "an operator asks for a hand-over".to_owned(),
         Ending::Lowered => "it has fewer tickets now".to_owned(),
         Ending::Evicted => "an operator took it away".to_owned(),
-        Ending::Expired => format!("no answer from `{place}` for {trust}"),
+        Ending::Expired => match silence {
+            Silence::Store(trust) => format!("no answer from `{place}` for {}", span(trust)),
+            Silence::Ours(still) => format!("this process was held up for {}", span(still)),
+        },
         Ending::Gone => format!("`{place}` does not know this lease any more"),
         Ending::Missing => format!("`{place}` was restarted, and does not know it any more"),
         Ending::Cloned => "another process uses this lease".to_owned(),
@@ -178,8 +188,13 @@ pub(crate) fn stopping(command: &str, pid: u32, limit: Duration, because: Option
     say(&format!("stopping `{command}` (pid {pid}){because}; it has {}", span(limit)));
 }
 
-pub(crate) fn killing(command: &str, pid: u32) {
-    say(&format!("killing `{command}` (pid {pid}): it did not end in time"));
+pub(crate) fn killing(command: &str, pid: u32, why: Killing) {
+    let why = match why {
+        Killing::Late => "it did not end in time",
+        Killing::NoTime => "no time is left",
+        Killing::Hurried => "SIGINT came again",
+    };
+    say(&format!("killing `{command}` (pid {pid}): {why}"));
 }
 
 pub(crate) fn does_not_die(command: &str, pid: u32) {

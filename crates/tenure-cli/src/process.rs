@@ -33,6 +33,17 @@ pub(crate) struct Caught {
     pub(crate) from_terminal: bool,
 }
 
+/// Why a command is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Killing {
+    /// It was asked to end, and did not.
+    Late,
+    /// There was no time to ask.
+    NoTime,
+    /// Somebody does not want to wait.
+    Hurried,
+}
+
 /// The signals that ask `tenure` to stop, to be read one after the other instead of interrupting it.
 #[derive(Debug)]
 pub(crate) struct Signals {
@@ -131,6 +142,8 @@ pub(crate) struct Running<'a> {
     pidfd: AsyncFd<OwnedFd>,
     name: String,
     ended: &'a Cell<Option<ExitStatus>>,
+    /// It knows that it has to end, and has or had some time to.
+    is_stopping: bool,
     is_over: bool,
 }
 
@@ -153,7 +166,7 @@ impl<'a> Running<'a> {
         drop(lock);
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(io::Error::from);
         match pidfd.and_then(watched) {
-            Ok(pidfd) => Ok(Self { child, pidfd, name, ended, is_over: false }),
+            Ok(pidfd) => Ok(Self { child, pidfd, name, ended, is_stopping: false, is_over: false }),
             Err(error) => {
                 // Not to be watched, so not to be left running either.
                 child.kill()?;
@@ -193,6 +206,24 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// It has been told to end, by us or by the terminal, within this time.
+    pub(crate) fn has(&mut self, limit: Duration) {
+        self.is_stopping = limit > Duration::ZERO;
+    }
+
+    /// Kills it, and waits for its end. The ticket must not be free before; so this blocks. Leases are renewed
+    /// elsewhere.
+    pub(crate) fn kill(&mut self, why: Killing) {
+        output::killing(&self.name, self.pid(), why);
+        // An error means that it has ended.
+        let _gone = self.child.kill();
+        if !self.ends_within(DYING) {
+            output::does_not_die(&self.name, self.pid());
+        }
+        self.is_over = true;
+        self.ended.set(self.child.wait().ok());
+    }
+
     /// Whether it has ended within `limit`. Blocks.
     fn ends_within(&self, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).ok();
@@ -202,18 +233,10 @@ impl<'a> Running<'a> {
 }
 
 impl Drop for Running<'_> {
-    /// The ticket must not be free before the command has ended. So this blocks; leases are renewed elsewhere.
     fn drop(&mut self) {
-        if self.is_over {
-            return;
+        if !self.is_over {
+            self.kill(if self.is_stopping { Killing::Late } else { Killing::NoTime });
         }
-        output::killing(&self.name, self.pid());
-        // An error means that it has ended.
-        let _gone = self.child.kill();
-        if !self.ends_within(DYING) {
-            output::does_not_die(&self.name, self.pid());
-        }
-        self.ended.set(self.child.wait().ok());
     }
 }
 

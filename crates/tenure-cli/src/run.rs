@@ -6,24 +6,33 @@ use std::io;
 use std::process::{Command, ExitStatus};
 
 use tenure::{Change, Ending, Grant, Ownership, Why, Worker};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Silence};
 use crate::place;
-use crate::process::{Caught, Listening, Running, Signals};
+use crate::process::{Caught, Killing, Listening, Running, Signals};
 use crate::settings;
+use crate::standstill::Standstill;
 
 /// Runs the command until it ends by itself, or somebody stops `tenure`.
 pub(crate) async fn run(settings: settings::Run, signals: Signals) -> Result<Exit, Failure> {
-    let signals = signals.listen()?;
+    let (signals, began_at) = (signals.listen()?, Instant::now());
     let worker = connect(&settings).await?;
     let limit = settings.timing.ttl() / 3;
     let work = Work {
         settings: &settings,
         signals: &signals,
         worker: worker.label(),
+        began_at,
+        standstill: Standstill::new(settings.timing.trust()),
         asked: Cell::new(None),
+        hurried: Notify::new(),
+        is_queued: Notify::new(),
+        was_owner: Cell::new(false),
         waits: Cell::new(false),
+        is_news: Cell::new(false),
         present: Cell::new(None),
         ended: Cell::new(None),
     };
@@ -51,23 +60,34 @@ async fn connect(settings: &settings::Run) -> Result<Worker, Failure> {
     builder.connect().await.map_err(|error| settings.place.cannot_open(error))
 }
 
-/// Competes until the work has come to its own end, or a signal asks to stop.
+/// Competes until the work has come to its own end, a signal asks to stop, or the first ownership is too long in
+/// coming.
 async fn compete(worker: &Worker, work: &Work<'_>) -> Result<Outcome, tenure::Error> {
     let mut campaign =
         worker.campaign(work.settings.resource.as_str()).tickets(work.settings.tickets.count());
     let mut changes = campaign.changes();
     let mut run = std::pin::pin!(campaign.run(async |own| work.under(own).await));
+    let (mut watch, mut patience) =
+        (std::pin::pin!(work.standstill.watch()), std::pin::pin!(work.patience()));
     loop {
         tokio::select! {
             biased;
             // First, so that people read that it was lost before they read what followed.
             Some(change) = changes.next() => work.tell(change),
             done = &mut run => return done,
-            asked = work.signals.next(), if work.asked.get().is_none() => {
-                work.stop(asked);
-                let worker = worker.clone();
-                // The work is told by its ownership; `run` ends when all is done.
-                tokio::spawn(async move { worker.shutdown().await });
+            signal = work.signals.next() => {
+                if work.stop(signal) {
+                    let worker = worker.clone();
+                    // The work is told by its ownership; `run` ends when all is done.
+                    tokio::spawn(async move { worker.shutdown().await });
+                }
+            }
+            () = &mut watch => {}
+            over = &mut patience, if work.is_without_luck() => {
+                // `run` came before it, and may have begun to work just now.
+                if work.is_without_luck() {
+                    return Ok(over);
+                }
             }
         }
     }
@@ -85,10 +105,20 @@ struct Work<'a> {
     settings: &'a settings::Run,
     signals: &'a Listening,
     worker: &'a str,
-    /// The first signal that asked us to stop. More of them ask for nothing more.
+    began_at: Instant,
+    standstill: Standstill,
+    /// The first signal that asked us to stop. Of those that follow only SIGINT asks for more.
     asked: Cell<Option<Caught>>,
+    /// Rung when the command is to be killed at once.
+    hurried: Notify,
+    /// Rung when the store has answered that there is no ticket for us now.
+    is_queued: Notify,
+    /// Whether it ever owned.
+    was_owner: Cell<bool>,
     /// Whether people were told that it waits.
     waits: Cell<bool>,
+    /// Whether they want to know of the next ownership: it was waited for, or the one before was lost.
+    is_news: Cell<bool>,
     /// The ownership whose end people were not told yet.
     present: Cell<Option<Grant>>,
     /// How the latest command ended; after a signal only what ended since then.
@@ -99,7 +129,9 @@ impl Work<'_> {
     /// Runs the command under one ownership. Being dropped, at the harder stop, kills it and waits for its end.
     async fn under(&self, own: Ownership) -> Outcome {
         let (resource, term) = (self.settings.resource.as_str(), own.term());
-        if self.waits.replace(false) {
+        self.was_owner.set(true);
+        self.waits.set(false);
+        if self.is_news.replace(false) {
             output::owns(resource, term);
         }
         // Without the lock the command could be taken for dead while it lives.
@@ -117,12 +149,40 @@ impl Work<'_> {
             ended = running.ended() => return ended_by_itself(ended),
             ending = own.lost() => ending,
         };
-        self.stop_command(&running, &own, ending);
-        ended_by_itself(running.ended().await)
+        self.stop_command(&mut running, &own, ending);
+        tokio::select! {
+            biased;
+            ended = running.ended() => return ended_by_itself(ended),
+            () = self.hurried.notified() => running.kill(Killing::Hurried),
+        }
+        // After a loss, as this is, nobody asks for the outcome.
+        ended_by_itself(self.ended.get().ok_or_else(|| io::ErrorKind::NotFound.into()))
+    }
+
+    /// Waits until the first ownership is too long in coming; for ever if it may take for ever.
+    async fn patience(&self) -> Outcome {
+        let Some(wait) = self.settings.wait else { return std::future::pending().await };
+        let (resource, place) = (&self.settings.resource, &self.settings.place);
+        sleep_until(self.began_at + wait).await;
+        // At least one answer: else no time at all would always be too short.
+        if timeout(self.settings.timing.ttl() / 3, self.is_queued.notified()).await.is_err() {
+            let what = format!("cannot tell whether `{resource}` is free: no answer from `{place}`");
+            return Outcome::NotRun(Exit::FAILED, Failure::new(what));
+        }
+        let what = match wait.is_zero() {
+            true => format!("no ticket of `{resource}` is free on `{place}`"),
+            false => format!("got no ticket of `{resource}` on `{place}` within {}", output::span(wait)),
+        };
+        Outcome::NotRun(Exit::NOT_ELECTED, Failure::new(what))
+    }
+
+    /// Whether it never owned, and still wants to.
+    fn is_without_luck(&self) -> bool {
+        !self.was_owner.get() && self.asked.get().is_none()
     }
 
     /// The first stop. The harder one is the library's to time: it drops the work.
-    fn stop_command(&self, running: &Running<'_>, own: &Ownership, ending: Ending) {
+    fn stop_command(&self, running: &mut Running<'_>, own: &Ownership, ending: Ending) {
         let timing = &self.settings.timing;
         self.tell_ending(ending);
         let limit = match ending {
@@ -132,10 +192,15 @@ impl Work<'_> {
             _ => timing.margin() / 2,
         };
         let asked = self.asked.get().filter(|_| ending == Ending::Left);
+        running.has(limit);
+        if limit.is_zero() {
+            return;
+        }
+        // What the terminal sent the command has got already.
         if asked.is_none_or(|asked| !asked.from_terminal) {
             running.signal(asked.map_or(libc::SIGTERM, |asked| asked.number));
-            output::stopping(running.name(), running.pid(), limit, asked);
         }
+        output::stopping(running.name(), running.pid(), limit, asked);
         output::hint_on(ending, timing.trust(), timing.ttl());
     }
 
@@ -152,17 +217,25 @@ impl Work<'_> {
         command
     }
 
-    /// Somebody wants us to stop.
-    fn stop(&self, asked: Caught) {
-        self.asked.set(Some(asked));
-        self.ended.set(None);
+    /// Somebody wants us to stop. Says whether that is new.
+    fn stop(&self, signal: Caught) -> bool {
+        let is_first = self.asked.get().is_none();
+        if is_first {
+            self.asked.set(Some(signal));
+            self.ended.set(None);
+        } else if signal.number == libc::SIGINT {
+            self.hurried.notify_one();
+        }
+        is_first
     }
 
     /// Says, once, that the ownership has ended and why.
     fn tell_ending(&self, ending: Ending) {
         let (timing, resource) = (&self.settings.timing, self.settings.resource.as_str());
         if let Some(grant) = self.present.take() {
-            output::ending(resource, grant.term.0, ending, &self.settings.place, timing.trust());
+            let silence = self.standstill.just_now().map_or(Silence::Store(timing.trust()), Silence::Ours);
+            output::ending(resource, grant.term.0, ending, &self.settings.place, silence);
+            self.is_news.set(true);
         }
     }
 
@@ -171,8 +244,14 @@ impl Work<'_> {
         match change {
             Change::Acquired(grant) => self.present.set(Some(grant)),
             Change::Ended(_, ending) => self.tell_ending(ending),
-            Change::Waiting(waiting) if waiting.why != Why::Turn && !self.waits.replace(true) => {
-                output::waiting(self.settings.resource.as_str(), self.settings.tickets.count(), waiting);
+            Change::Waiting(waiting) => {
+                self.is_queued.notify_one();
+                // Not at all if it never wanted to wait.
+                let waits = self.was_owner.get() || self.settings.wait.is_none_or(|wait| !wait.is_zero());
+                if waits && waiting.why != Why::Turn && !self.waits.replace(true) {
+                    self.is_news.set(true);
+                    output::waiting(self.settings.resource.as_str(), &self.settings.place, waiting);
+                }
             }
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! What is meant: everything checked once, before anything is begun.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use tenure::store::{Namespace, Tickets};
 use tenure::{Label, LimitError, ResourceName, Timing};
@@ -15,6 +16,8 @@ pub(crate) struct Run {
     pub(crate) resource: ResourceName,
     pub(crate) tickets: Tickets,
     pub(crate) timing: Timing,
+    /// How long the first ownership may take to come.
+    pub(crate) wait: Option<Duration>,
     pub(crate) label: Option<Label>,
     pub(crate) place: Place,
     pub(crate) namespace: Namespace,
@@ -31,8 +34,9 @@ impl Run {
             resource: named(&typed.resource, ResourceName::new)?,
             tickets: Tickets::new(typed.tickets)?,
             timing: typed.grace.map_or(timing, |grace| timing.with_grace(grace)),
-            label: typed.label.map(|label| Label::new(&label)).transpose()?,
-            namespace: Namespace::new(&typed.at.namespace)?,
+            wait: typed.wait,
+            label: typed.label.map(|label| named(&label, Label::new)).transpose()?,
+            namespace: named(&typed.at.namespace, Namespace::new)?,
             place: Place::find(typed.at.store)?,
             program,
             arguments: words.collect(),

@@ -20,11 +20,8 @@ fn of_three_only_one_runs_the_command() {
     assert_eq!((later.pid, scene.lives().len()), (life.pid, 1));
     assert_eq!(scene.standing().0, std::slice::from_ref(&life.worker));
     for waiter in started.iter().filter(|tenure| tenure.label != life.worker) {
-        assert!(
-            waiter.said().contains("tenure: waiting for `job`: its ticket is owned"),
-            "{}",
-            waiter.said()
-        );
+        let expected = format!("tenure: waiting for `job` on `{}`: all its tickets are owned", scene.url());
+        assert!(waiter.said().contains(&expected), "{}", waiter.said());
     }
 }
 

@@ -4,6 +4,50 @@ use std::process::Stdio;
 
 use super::scene::Scene;
 
+#[test]
+fn whoever_gets_no_ticket_within_the_wait_ends_with_123_and_has_run_nothing() {
+    let scene = Scene::new();
+    let owner = scene.start("a", &["--ttl", "60s"]);
+    scene.life(1);
+
+    for (resource, wait, code, said) in [
+        ("job", "0s", 123, "tenure: no ticket of `job` is free on `sqlite:"),
+        ("job", "300ms", 123, "` within 300ms\n"),
+        ("other", "0s", 7, ""),
+        ("other", "300ms", 7, ""),
+    ] {
+        let output =
+            scene.done(&["run", resource, "--wait", wait, "--", "sh", "-c", "echo x >> ran; exit 7"]);
+
+        let shown = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{resource} {wait}: {shown}");
+        assert!(shown.contains(said), "{resource} {wait}: {shown}");
+    }
+    assert_eq!(scene.lines("ran").len(), 2);
+    // They left the queue, too.
+    assert_eq!(scene.standing(), (vec!["a".to_owned()], vec![]));
+
+    // Within the wait it becomes free.
+    let mut waiter = scene.start_script("b", &["--ttl", "60s", "--wait", "20s"], "exit 8");
+    scene.until_waiting(1);
+    owner.signal(rustix::process::Signal::TERM);
+    assert_eq!(waiter.ended().code(), Some(8));
+}
+
+#[test]
+fn the_wait_counts_only_until_the_first_ownership() {
+    let scene = Scene::new();
+    let script = "until [ -e go ]; do echo beat >> beats; sleep 0.01; done; exit 6";
+    let mut tenure = scene.start_script("a", &["--ttl", "60s", "--wait", "200ms"], script);
+
+    // It runs for longer than it would have waited.
+    super::scene::until("many beats", || (scene.lines("beats").len() > 60).then_some(()));
+    assert!(!tenure.has_ended());
+    std::fs::write(scene.file("go"), "").expect("a file");
+
+    assert_eq!(tenure.ended().code(), Some(6));
+}
+
 // req: A1
 #[test]
 fn tenure_ends_with_the_code_that_says_what_happened() {

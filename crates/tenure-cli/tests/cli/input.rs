@@ -30,6 +30,7 @@ fn what_breaks_a_limit_is_refused_with_the_limit_and_nothing_is_begun() {
         (&["run", "job", "--ttl", "2h"], "is outside 100ms to 3600s"),
         (&["run", "job", "--ttl", "15"], "it has no unit; write 15s or 15ms"),
         (&["run", "job", "--ttl", "soon"], "write a number and ms, s, m or h"),
+        (&["run", "job", "--wait", "now"], "write a number and ms, s, m or h"),
         (&["run", "job", "--namespace", "A"], "is not 1 to 40 of a-z 0-9 _ -"),
         (&["run", "job", "--namespace", "pg_x"], "not beginning with pg_"),
         (&["run", "job", "--store", "memory:"], "belongs to one process, and protects nothing"),
@@ -109,7 +110,7 @@ fn help_and_version_are_data() {
     let scene = Scene::new();
     for (arguments, part) in [
         (&["--help"][..], "Exit codes:"),
-        (&["run", "--help"], "tenure run nightly-report -- ./report.sh"),
+        (&["run", "--help"], "tenure run nightly-report --wait 0s -- ./report.sh"),
         (&["status", "--help"], "tenure status --json"),
         (&["--version"], env!("CARGO_PKG_VERSION")),
     ] {

@@ -96,6 +96,25 @@ impl Scene {
         self.start_by(tenure, label, &[], &[&[us().as_str()], &ROLE[..]].concat(), self.stderr(label))
     }
 
+    /// The same for a shell script, with a terminal of its own, of which the other end is returned.
+    pub(crate) fn start_on_terminal(
+        &self,
+        label: &str,
+        options: &[&str],
+        script: &str,
+    ) -> (Tenure, std::fs::File) {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it can be used");
+        let path = ptsname(&ours, Vec::new()).expect("a name").into_string().expect("UTF-8");
+        let theirs = std::fs::File::options().read(true).write(true).open(path).expect("the other end");
+        // Without a fork of its own, because we are not the leader of a group: the pid is that of `tenure`.
+        let mut tenure = self.tenure_by(&["setsid", "--ctty", "env", "--default-signal=INT,HUP,QUIT,TERM"]);
+        tenure.stdin(theirs);
+        let started = self.start_by(tenure, label, options, &["sh", "-c", script], self.stderr(label));
+        (started, ours.into())
+    }
+
     fn start_by(
         &self,
         mut tenure: Command,

@@ -176,3 +176,18 @@ fn a_password_in_the_store_is_not_shown() {
     assert_eq!(output.status.code(), Some(125));
     assert!(!String::from_utf8_lossy(&output.stderr).contains("secret"));
 }
+
+#[test]
+fn the_number_of_tickets_is_what_the_latest_worker_wants() {
+    let scene = Scene::new();
+    let _first = scene.start("first", &["--tickets", "3"]);
+    scene.life(1);
+    let shown = || String::from_utf8(scene.done(&["status"]).stdout).expect("UTF-8");
+    assert!(shown().contains("0/3") && shown().contains("2 of 3 free"), "{}", shown());
+
+    let later = scene.start("later", &["--tickets", "1"]);
+    scene.until_waiting(1);
+
+    assert!(shown().contains("0/1") && !shown().contains("free"), "{}", shown());
+    assert!(later.said().contains("all its tickets are owned"), "{}", later.said());
+}

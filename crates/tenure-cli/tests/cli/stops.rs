@@ -27,7 +27,7 @@ fn sigterm_is_passed_on_once_and_the_ticket_is_free_only_when_the_command_has_en
     first.signal(Signal::TERM);
     until_line(&scene, "terms");
     first.signal(Signal::TERM);
-    first.signal(Signal::INT);
+    first.signal(Signal::HUP);
     assert_eq!(scene.standing(), (vec!["a".to_owned()], vec!["b".to_owned()]));
     assert!(!first.has_ended() && scene.lives().is_empty());
     std::fs::write(scene.file("go"), "").expect("a file");
@@ -84,6 +84,54 @@ fn a_command_that_ignores_sigterm_is_killed_after_the_grace_and_only_then_is_the
     assert!(!is_alive(life.pid) && next.worker == "b");
     scene.assert_no_two_lived_at_once();
     assert!(first.said().contains("it did not end in time"), "{}", first.said());
+}
+
+#[test]
+fn a_second_sigint_kills_at_once() {
+    let scene = Scene::new();
+    let deaf = "trap '' INT TERM; echo $$ >> starts; exec sleep 600";
+    for first in [Signal::INT, Signal::TERM] {
+        let mut tenure = scene.start_script("a", &["--ttl", "60s"], deaf);
+        until_line(&scene, "starts");
+        tenure.signal(first);
+        until("it is told", || tenure.said().contains("; it has 1m 0s").then_some(()));
+
+        tenure.signal(Signal::INT);
+
+        assert_eq!(tenure.ended().code(), Some(137));
+        assert!(tenure.said().contains("): SIGINT came again"), "{}", tenure.said());
+        std::fs::remove_file(scene.file("starts")).expect("it was there");
+    }
+    assert_eq!(scene.standing(), (vec![], vec![]));
+}
+
+#[test]
+fn ctrl_c_is_not_sent_twice_is_told_of_and_hurries_the_second_time() {
+    let scene = Scene::new();
+    let script = "trap 'echo int >> ints' INT; echo start >> starts; while :; do sleep 0.01; done";
+    let (mut tenure, mut terminal) = scene.start_on_terminal("a", &["--ttl", "60s"], script);
+    until_line(&scene, "starts");
+
+    terminal.write_all(b"\x03").expect("it takes it");
+    until_line(&scene, "ints");
+    until("it is told", || tenure.said().contains("on SIGINT; it has 1m 0s").then_some(()));
+    assert_eq!(scene.lines("ints").len(), 1);
+    terminal.write_all(b"\x03").expect("it takes it");
+
+    assert_eq!(tenure.ended().code(), Some(137));
+    assert!(tenure.said().contains("): SIGINT came again"), "{}", tenure.said());
+}
+
+#[test]
+fn without_a_grace_the_command_is_killed_at_once() {
+    let scene = Scene::new();
+    let mut tenure = scene.start("a", &["--ttl", "60s", "--grace", "0s"]);
+    scene.life(1);
+
+    tenure.signal(Signal::TERM);
+
+    assert_eq!(tenure.ended().code(), Some(137));
+    assert!(tenure.said().contains("): no time is left"), "{}", tenure.said());
 }
 
 #[test]
@@ -215,5 +263,34 @@ fn when_tenure_was_stopped_beyond_its_lease_it_ends_the_command_at_once_and_wait
     let both = (vec!["b".to_owned()], vec!["a".to_owned()]);
     until("the first waits again", || (scene.standing() == both).then_some(()));
     assert_eq!(scene.lives().len(), 2);
-    assert!(first.said().contains("tenure: lost `job` (term 1): "), "{}", first.said());
+    let said = first.said();
+    assert!(said.contains("tenure: lost `job` (term 1): this process was held up for "), "{said}");
+    assert!(said.contains("no time is left") && !said.contains("in time"), "{said}");
+}
+
+#[test]
+fn a_store_that_cannot_be_opened_is_told_of_once_and_so_is_the_next_ownership() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.file("shelf")).expect("a folder");
+    let url = format!("sqlite:{}", scene.file("shelf/tenure.db").display());
+    let tenure = scene.start("a", &["--ttl", "500ms", "--store", &url]);
+    scene.life(1);
+
+    std::fs::rename(scene.file("shelf"), scene.file("gone")).expect("it was there");
+    let cannot = "tenure: the store did not answer as hoped: ";
+    until("it is told", || tenure.said().contains(cannot).then_some(()));
+    // Some attempts later it was said once for each cause.
+    let told = now_us();
+    until("some attempts", || (now_us() > told + 1_500_000).then_some(()));
+    let said = tenure.said();
+    let mut lines: Vec<&str> = said.lines().filter(|line| line.starts_with(cannot)).collect();
+    let all = lines.len();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), all, "{said}");
+    assert!(all <= 4, "{said}");
+    std::fs::create_dir(scene.file("shelf")).expect("a folder");
+
+    until("the next ownership", || tenure.said().contains("tenure: owns `job` (term ").then_some(()));
+    assert!(tenure.said().contains("tenure: lost `job` (term 1): "), "{}", tenure.said());
 }
