@@ -58,7 +58,7 @@ impl Subscriber for Listener {
         let mut told = Told::default();
         event.record(&mut told);
         if let Some(text) = told.text()
-            && self.is_news(&text, Instant::now())
+            && self.is_news(&told.cause_or(&text), Instant::now())
         {
             output::trouble(&text, told.hint.as_deref());
         }
@@ -98,6 +98,14 @@ impl Told {
         Some(text)
     }
 
+    /// What makes it the same as another: the cause, whatever was tried meanwhile; without one all that it says.
+    fn cause_or(&self, text: &str) -> String {
+        match self.cause.as_deref().filter(|cause| !cause.is_empty()) {
+            Some(cause) => format!("{}: {cause}", self.message),
+            None => text.to_owned(),
+        }
+    }
+
     fn note(&mut self, field: &Field, value: String) {
         match field.name() {
             "message" => self.message = value,
@@ -132,6 +140,18 @@ mod tests {
         assert!(listener.is_news("the disk is gone", began));
         assert!(!listener.is_news("the disk is full", began + QUIET / 2));
         assert!(listener.is_news("the disk is full", began + QUIET));
+    }
+
+    #[test]
+    fn what_was_tried_makes_no_other_cause() {
+        let told = |error: &str, cause: &str| {
+            let told = Told { error: Some(error.into()), cause: Some(cause.into()), ..Told::default() };
+            told.cause_or(&told.text().unwrap_or_default())
+        };
+
+        assert_eq!(told("cannot renew", "no such file"), told("cannot open", "no such file"));
+        assert_ne!(told("cannot renew", "no such file"), told("cannot renew", "not allowed"));
+        assert_ne!(told("cannot renew", ""), told("cannot open", ""));
     }
 
     #[test]
