@@ -379,13 +379,14 @@ impl Engine {
             let _sent = self.report.send(Happened::Inside(Input::Stopped { resource, token: grant.token }));
             return;
         };
+        // Before anybody is told: who owns is counted.
+        observe::acquired(&self.own.label, &resource, grant);
         let stint = Arc::new(Stint { resource, grant, commands });
         if let Some(Occupied { seat, signals }) = self.seats.get(&stint.resource) {
             seat.begin(&stint);
             // Refused, it is dropped with the signal, and has stopped.
             let _gone = signals.send(Signal::Start(stint.clone()));
         }
-        observe::acquired(&self.own.label, &stint.resource, grant);
     }
 
     fn tell(&mut self, report: Report) {

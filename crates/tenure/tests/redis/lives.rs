@@ -139,16 +139,24 @@ async fn an_owner_whose_record_is_lost_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_resource_whose_seats_are_lost_is_granted_to_nobody() {
-    let server = fresh(Options::new());
-    let store = open(&server.url()).await.expect("a store");
-    let [a, b] = [opened(&store).await, opened(&store).await];
-    claimed(&store, a, "job").await;
+async fn a_resource_of_which_a_part_is_lost_is_granted_to_nobody() {
+    for lost in [
+        &["{tenure}:seats"][..],
+        &["{tenure}:resources"],
+        &["{tenure}:resources", "{tenure}:seats"],
+        &["{tenure}:resources", "{tenure}:names"],
+        &["{tenure}:resources", "{tenure}:seats", "{tenure}:names"],
+    ] {
+        let server = fresh(Options::new());
+        let store = open(&server.url()).await.expect("a store");
+        let [a, b] = [opened(&store).await, opened(&store).await];
+        claimed(&store, a, "job").await;
 
-    server.command(&["DEL", "{tenure}:seats"]);
+        assert_eq!(server.command(&[&["EXISTS"], lost].concat()), server.command(&[&["DEL"], lost].concat()));
 
-    let error = ask(&store, b, claiming("job")).await.expect_err("nobody knows who owns it");
-    assert_eq!(error.kind(), Kind::Corrupt, "{}", chain(&error));
+        let error = ask(&store, b, claiming("job")).await.expect_err("nobody knows who owns it");
+        assert_eq!(error.kind(), Kind::Corrupt, "{lost:?}: {}", chain(&error));
+    }
 }
 
 /// After a loss of everything the token still grows, because it follows the clock.

@@ -87,12 +87,14 @@ DECLARE
     hour CONSTANT bigint := 3600000000;
     first bigint := (SELECT min(id) FROM lease);
     last bigint := (SELECT max(id) FROM lease);
+    -- In a variable: in the statement it would be drawn anew for every row.
+    start bigint := first + floor(random() * (last - first + 1))::bigint;
     over bigint[];
 BEGIN
     -- Eight in a row from anywhere: those who live for ever at the front do not hide the others.
     SELECT array_agg(l.id) INTO over FROM (
         SELECT id, expires_at, ended_at FROM lease
-        WHERE id >= first + floor(random() * (last - first + 1))::bigint ORDER BY id LIMIT 8
+        WHERE id >= start ORDER BY id LIMIT 8
     ) AS l
     WHERE CASE WHEN l.ended_at IS NOT NULL THEN l.ended_at + hour <= now_us
         ELSE l.expires_at + hour <= least(vouched_for, now_us) AND vouched_for IS NOT NULL END;

@@ -93,8 +93,7 @@ END $$;
 
 -- Locks what a request is about, then judges the caller's own lease. Nothing in `lease`: it is dead.
 CREATE FUNCTION @schema@.stand(
-    who bytea, number bigint, vouched_for bigint, names text[], here_quarantine bigint, here_longest bigint,
-    reaps boolean, OUT c @schema@.caller
+    who bytea, number bigint, vouched_for bigint, names text[], reaps boolean, OUT c @schema@.caller
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -139,8 +138,8 @@ BEGIN
     c.ttl_us := own.ttl_ns / 1000;
     c.opened_at := own.opened_at;
     c.expires_at := own.expires_at;
-    c.quarantine_from := here_quarantine;
-    c.longest_us := here_longest / 1000;
+    -- Read after the locks: while they were waited for, somebody may have brought a longer ttl, or seen a new life.
+    SELECT meta.quarantine_from, meta.longest_ns / 1000 INTO STRICT c.quarantine_from, c.longest_us FROM meta;
     -- By the server's clock its own lease has run out: the clock stepped, or the request is very late. It has to
     -- renew before it may judge others.
     IF own.expires_at <= c.now_us THEN

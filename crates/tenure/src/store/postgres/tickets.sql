@@ -71,7 +71,7 @@ BEGIN
         now_us := clock();
         RETURN;
     END IF;
-    c := stand(who, number, vouched_for, wanted, here.quarantine_from, here.longest_ns, true);
+    c := stand(who, number, vouched_for, wanted, true);
     now_us := c.now_us;
     IF c.lease IS NULL THEN
         verdict := 7;
@@ -119,7 +119,8 @@ BEGIN
         END IF;
     END LOOP;
     IF here.quarantine_from IS NOT NULL AND c.quarantine_from IS NULL THEN
-        UPDATE meta SET quarantine_from = NULL WHERE quarantine_from = here.quarantine_from;
+        UPDATE meta SET quarantine_from = NULL
+            WHERE quarantine_from = here.quarantine_from AND longest_ns / 1000 <= c.longest_us;
     END IF;
 END $$;
 
@@ -153,7 +154,7 @@ BEGIN
         now_us := clock();
         RETURN;
     END IF;
-    c := stand(who, number, vouched_for, left_ones, here.quarantine_from, here.longest_ns, 2 = ANY (how));
+    c := stand(who, number, vouched_for, left_ones, 2 = ANY (how));
     now_us := c.now_us;
     IF c.lease IS NULL THEN
         verdict := 7;
@@ -207,6 +208,7 @@ BEGIN
         END IF;
     END LOOP;
     IF here.quarantine_from IS NOT NULL AND c.quarantine_from IS NULL THEN
-        UPDATE meta SET quarantine_from = NULL WHERE quarantine_from = here.quarantine_from;
+        UPDATE meta SET quarantine_from = NULL
+            WHERE quarantine_from = here.quarantine_from AND longest_ns / 1000 <= c.longest_us;
     END IF;
 END $$;

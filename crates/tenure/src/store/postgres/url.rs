@@ -60,6 +60,15 @@ impl Target {
                 "sslmode" => mode = Some(Mode::named(&decoded(name, value)?)?),
                 "sslrootcert" => roots = Some(decoded(name, value)?),
                 name if KNOWN.contains(&name) => handed_on.push(pair),
+                // A question mark in a password makes the rest of it a parameter.
+                unknown
+                    if query.contains('@')
+                        || !unknown.chars().all(|c| c.is_ascii_lowercase() || c == '_') =>
+                {
+                    return Err(Error::refused(
+                        "postgres URL: a parameter is not known; a ? or & in a password is %3F or %26",
+                    ));
+                }
                 unknown => {
                     let unknown: String = unknown.chars().take(40).collect();
                     return Err(Error::refused(format!("postgres URL parameter {unknown:?} is not known")));
@@ -198,6 +207,8 @@ mod tests {
     fn what_is_not_known_is_refused_by_name() {
         assert!(refusal("postgres://h/d?sslmod=require").contains("\"sslmod\""));
         assert!(refusal("postgres://h/d?sslmode=verify").contains("verify-full"));
+        let odd = refusal("postgres://me:hun?ter2@h/d");
+        assert!(odd.contains("%3F") && !odd.contains("ter2"), "{odd}");
         assert!(refusal("postgres://h/d?listen=postgres://h/d?fnord=1").contains("\"fnord\""));
         assert!(refusal("postgres://h/d?sslmode=%zz").contains("two digits"));
         assert!(refusal("postgres://h/d?port=x").contains("port"));

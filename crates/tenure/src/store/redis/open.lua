@@ -15,9 +15,13 @@ for _, old in ipairs(call('ZRANGEBYSCORE', GONE, '-inf', int(now - HOUR), 'LIMIT
 end
 -- And those that ran out as long ago, unnoticed, as far as the caller can vouch for it.
 if ARGV[3] ~= '' then
-  local long_ago = int(vouched_for(ARGV[3]) - HOUR)
-  for _, old in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', long_ago, 'LIMIT', 0, 8)) do
-    if old ~= lease then finish(old, expiry(old), 'expired') end
+  local long_ago, left = int(vouched_for(ARGV[3]) - HOUR), 8
+  for _, old in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', long_ago, 'LIMIT', 0, 64)) do
+    -- An owner is judged by those who claim what it owns.
+    if left > 0 and old ~= lease and not rows(HELD, old, 1)[1] then
+      finish(old, expiry(old), 'expired')
+      left = left - 1
+    end
   end
 end
 

@@ -5,7 +5,7 @@
 -- operation can declare all that it may touch. None of them has a TTL. Where a key holds rows about pairs it is a
 -- sorted set with all scores 0, ordered by its text: the parts of a row are separated by \0, which no name contains.
 -- Times are in microseconds, spans in nanoseconds; all numbers are whole and below 2^53.
-local META = KEYS[1]      -- hash: run (the server's life), quarantine (since when), longest
+local META = KEYS[1]      -- hash: run (the server's life), quarantine (since when), longest, made (whether a resource was)
 local LEASES = KEYS[2]    -- sorted set: lease -> when it expires, of all that are not marked dead
 local DETAILS = KEYS[3]   -- hash: lease -> ttl, when it was opened, its channel, its label; lease# -> newest renewal
 local METADATA = KEYS[4]  -- hash: lease -> what its worker tells
@@ -79,6 +79,7 @@ local function had_nothing_to_lose()
   local counts = call('INFO', 'commandstats')
   for _, command in ipairs({
     'flushall', 'flushdb', 'swapdb', 'replicaof', 'slaveof', 'failover', 'config|resetstat',
+    'config', -- before 7.0 all of its subcommands were counted as one
   }) do
     local _, last = string.find(counts, 'cmdstat_' .. command .. ':calls=', 1, true)
     if last and sub(counts, last + 1, last + 2) ~= '0,' then return false end

@@ -165,6 +165,12 @@ impl<'a> Parameters<'a> {
                 "key" if !is_socket => known.key = Some(value),
                 // Those the parser takes up.
                 "db" | "user" | "pass" if is_socket => {}
+                // A question mark in a password makes the rest of it a parameter.
+                _ if query.contains('@') || !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') => {
+                    return Err(Error::refused(
+                        "redis URL: a parameter is not known; a ? in a password is %3F",
+                    ));
+                }
                 _ => {
                     let name: String = name.chars().take(20).collect();
                     let which = if is_socket { "db, user and pass" } else { "ca, cert and key" };
@@ -262,6 +268,8 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused_without_quoting_secrets() {
         assert!(refused("redis://:secret@cache?protocol=resp3").contains("\"protocol\" is not known"));
+        let odd = refused("redis://:abc?secret@cache");
+        assert!(odd.contains("%3F") && !odd.contains("secret"), "{odd}");
         assert!(refused("rediss://:secret@cache/#insecure").contains("always verified"));
         assert!(refused("redis://:secret@cache?ca=/tmp/x").contains("belong to rediss"));
         assert!(refused("rediss://:secret@cache?cert=/tmp/x").contains("come together"));

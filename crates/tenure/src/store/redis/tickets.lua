@@ -111,7 +111,23 @@ local function save(resource)
   }, ' '))
 end
 
+local is_whole = false
+
+-- A resource is made only where none can have been: what is missing while a part of it, or of the others, is there
+-- was lost, and somebody may own it.
+local function check_never_made(name)
+  if call('ZSCORE', NAMES, name) or call('HGET', SEATS, name .. '\0' .. '0') then
+    error('TENUREDAMAGED a resource is missing')
+  end
+  if is_whole then return end
+  is_whole = true
+  if call('EXISTS', RESOURCES) == 1 then return end
+  if call('HGET', META, 'made') then error('TENUREDAMAGED the resources are missing') end
+  call('HSET', META, 'made', '1')
+end
+
 local function make(name, tickets, lease, seq)
+  check_never_made(name)
   local resource = {
     name = name, tickets = tickets, arrivals = 0, term = 0, token = 0, changed = true,
     set_at = about(lease).opened_at, set_by = lease, set_seq = seq, seats = {},
