@@ -73,8 +73,8 @@ impl Inner {
 }
 
 impl Worker {
-    /// A worker on the store at `url`: `sqlite:PATH`, `redis://HOST`, `memory:` or `memory:NAME`, with a lease of 15 s.
-    /// Another one is `Worker::builder(url).timing(Timing::new(ttl)?).connect()`.
+    /// A worker on the store at `url`: `sqlite:PATH`, `redis://HOST`, `postgres://HOST/DATABASE`, `memory:` or
+    /// `memory:NAME`, as far as its feature is on, with a lease of 15 s. Another one is `Worker::builder(url).timing(Timing::new(ttl)?).connect()`.
     ///
     /// # Errors
     /// When the URL is not understood, or the store cannot be opened.
