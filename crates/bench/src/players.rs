@@ -24,7 +24,8 @@ pub(crate) async fn play(part: Part, told: Told) -> Result<(), Failure> {
     }
 }
 
-/// Says `waiting` when it is queued, `owns` when its work has started, `released` when it was asked for.
+/// Says `waiting` when it is queued, and `owns` when its work has started. Releases when it is told to; told again, it
+/// says when it `released`, and competes anew.
 async fn own_and_release(part: &Part, mut told: Told) -> Result<(), Failure> {
     let store = Counted::new(part.site.store().await?, |_, answer| {
         if let Said::Claimed(claimed) = &answer.said
@@ -42,6 +43,9 @@ async fn own_and_release(part: &Part, mut told: Told) -> Result<(), Failure> {
         }
         let released_at = clock::boottime();
         own.release().await;
+        if told.recv().await.is_none() {
+            return Ok(());
+        }
         say("released", &[nanos(released_at)]);
     }
 }

@@ -108,18 +108,33 @@ impl Clocks {
 pub(crate) struct Alarm {
     clocks: Clocks,
     kept: Option<system::Timer>,
+    /// When it will ring, if it has been set and has not rung yet: by the clock that counts suspend.
+    rings_at: Option<Duration>,
 }
 
 impl Alarm {
     pub(crate) fn by(clocks: Clocks) -> Self {
-        Self { clocks, kept: None }
+        Self { clocks, kept: None, rings_at: None }
     }
 
-    /// As [`Clocks::sleep`], but may wake early after a sleep that was given up: the caller looks again.
+    /// As [`Clocks::sleep`]. One that rings before the time, because it was set for another sleep that was given up, is
+    /// not set anew until it has.
     pub(crate) async fn sleep(&mut self, span: Duration) {
-        match &self.clocks {
-            Clocks::System => system::sleep_on(&mut self.kept, span).await,
-            by_hand @ Clocks::ByHand(_) => by_hand.sleep(span).await,
+        if let by_hand @ Clocks::ByHand(_) = &self.clocks {
+            return by_hand.sleep(span).await;
+        }
+        let until = system::counts_suspend() + span;
+        loop {
+            let left = until.saturating_sub(system::counts_suspend());
+            if self.kept.is_none() || self.rings_at.is_none_or(|rings_at| rings_at > until) {
+                system::set_or_make(&mut self.kept, left);
+                self.rings_at = Some(until);
+            }
+            system::ring(self.kept.as_ref(), left).await;
+            self.rings_at = None;
+            if system::counts_suspend() >= until {
+                return;
+            }
         }
     }
 }
@@ -169,16 +184,21 @@ mod system {
 
     #[cfg(target_os = "linux")]
     pub(super) async fn sleep(span: Duration) {
-        sleep_on(&mut None, span).await;
+        ring(timer(span).as_ref(), span).await;
     }
 
-    /// With the timer that is kept, if it can be set.
+    /// Lets the timer that is kept fire after `span`, or a new one if there is none that can be set.
     #[cfg(target_os = "linux")]
-    pub(super) async fn sleep_on(kept: &mut Option<Timer>, span: Duration) {
+    pub(super) fn set_or_make(kept: &mut Option<Timer>, span: Duration) {
         if !kept.as_ref().is_some_and(|timer| set(timer.get_ref(), span)) {
             *kept = timer(span);
         }
-        match kept {
+    }
+
+    /// Waits until the timer has fired; for `span` if there is none.
+    #[cfg(target_os = "linux")]
+    pub(super) async fn ring(timer: Option<&Timer>, span: Duration) {
+        match timer {
             Some(timer) => {
                 // Readable means fired. An error here only wakes early, and then the caller looks again.
                 if let Ok(mut fired) = timer.readable().await {
@@ -190,7 +210,10 @@ mod system {
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(super) async fn sleep_on(_: &mut Option<Timer>, span: Duration) {
+    pub(super) fn set_or_make(_: &mut Option<Timer>, _: Duration) {}
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) async fn ring(_: Option<&Timer>, span: Duration) {
         sleep(span).await;
     }
 
@@ -286,6 +309,13 @@ mod tests {
             alarm.sleep(Duration::from_millis(20)).await;
             assert!(Clocks::System.now().longest_since(before) >= Duration::from_millis(20));
         }
+
+        let short = Duration::from_millis(5);
+        let given_up = tokio::time::timeout(Duration::from_millis(1), alarm.sleep(short)).await;
+        assert!(given_up.is_err());
+        let before = Clocks::System.now();
+        alarm.sleep(Duration::from_millis(20)).await;
+        assert!(Clocks::System.now().longest_since(before) >= Duration::from_millis(20), "one given up rang");
 
         let rings = tokio::time::timeout(Duration::from_millis(30), alarm.sleep(hour)).await;
         assert!(rings.is_err(), "what it was set to before is forgotten");

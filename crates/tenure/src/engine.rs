@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Enter(Wanted, Arc<Seat>, slim::Sender<Signal>),
     /// Something happened to the machine.
     Do(Input),
+    /// The work under this token has ended, and the campaign with it.
+    Depart(ResourceName, Token),
     /// A job on the store, done where the store's connections live.
     Ask(Box<dyn FnOnce(Arc<dyn Store>) -> Job + Send>),
     /// The lock of the lease on which the ownership under this token stands.
@@ -99,6 +101,7 @@ pub(crate) struct Engine {
     machine_is_done: bool,
     happened: mpsc::UnboundedReceiver<Happened>,
     report: mpsc::UnboundedSender<Happened>,
+    chance: Chance,
 }
 
 /// A request under way.
@@ -111,6 +114,14 @@ struct Attempt {
 struct Occupied {
     seat: Arc<Seat>,
     signals: slim::Sender<Signal>,
+    /// Its work has ended: there is nobody to be told to stop.
+    is_departing: bool,
+}
+
+impl Occupied {
+    fn new(seat: Arc<Seat>, signals: slim::Sender<Signal>) -> Self {
+        Self { seat, signals, is_departing: false }
+    }
 }
 
 impl Engine {
@@ -139,6 +150,7 @@ impl Engine {
             machine_is_done: false,
             happened,
             report,
+            chance: Chance::new(),
         }
     }
 
@@ -181,7 +193,7 @@ impl Engine {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Enter(wanted, seat, signals) => self.enter(wanted, Occupied { seat, signals }),
+            Command::Enter(wanted, seat, signals) => self.enter(wanted, Occupied::new(seat, signals)),
             Command::Do(input) => {
                 if let Input::Stopped { resource, token } = &input
                     && let Some(occupied) = self.seats.get(resource)
@@ -189,6 +201,14 @@ impl Engine {
                     occupied.seat.is_done(*token);
                 }
                 self.handle(input);
+            }
+            Command::Depart(resource, token) => {
+                if let Some(occupied) = self.seats.get_mut(&resource) {
+                    occupied.seat.is_done(token);
+                    occupied.is_departing = true;
+                }
+                self.handle(Input::Leave(resource.clone()));
+                self.handle(Input::Stopped { resource, token });
             }
             Command::Ask(job) => drop(tokio::spawn(job(self.store.clone()))),
             Command::ShareLock(resource, token, answer) => {
@@ -262,8 +282,7 @@ impl Engine {
         for output in self.unlimited.handle(&input, at) {
             self.carry_out(output);
         }
-        let (jitter, fresh) = chance();
-        let now = Now { at, jitter, fresh: LeaseId(fresh) };
+        let now = Now { at, jitter: self.chance.jitter(), fresh: self.chance.fresh };
         self.machine.handle(now, input);
         while let Some(output) = self.machine.poll() {
             self.carry_out(output);
@@ -283,10 +302,12 @@ impl Engine {
             Output::Trust(None) => self.distrust(),
             Output::Start(Granted { resource, grant }) => self.start(resource, grant),
             Output::Stop { resource, token, ending } => {
-                if let Some(Occupied { seat, signals }) = self.seats.get(&resource) {
+                if let Some(Occupied { seat, signals, is_departing }) = self.seats.get(&resource) {
                     let grant = seat.end(token, ending);
-                    // Who does not listen any more has dropped the work: then it has stopped.
-                    let _gone = signals.send(Signal::Stop(ending));
+                    if !is_departing {
+                        // Who does not listen any more has dropped the work: then it has stopped.
+                        let _gone = signals.send(Signal::Stop(ending));
+                    }
                     grant.iter().for_each(|grant| observe::ended(&self.own.label, &resource, *grant, ending));
                 }
             }
@@ -325,6 +346,9 @@ impl Engine {
         let (store, report, clocks) = (self.store.clone(), self.report.clone(), self.own.clocks.clone());
         let (seq, lease, call) = (request.seq, request.lease, observe::name(&request.call));
         let listens = self.listening.as_ref().is_some_and(|(listening, _)| *listening == lease);
+        if lease == self.chance.fresh {
+            self.chance.renew();
+        }
         let subscribed = match request.call {
             Call::Open { .. } if !listens => Some(self.listen(lease, request.limit)),
             Call::Close(_) if listens => {
@@ -381,8 +405,8 @@ impl Engine {
         };
         // Before anybody is told: who owns is counted.
         observe::acquired(&self.own.label, &resource, grant);
-        let stint = Arc::new(Stint { resource, grant, commands });
-        if let Some(Occupied { seat, signals }) = self.seats.get(&stint.resource) {
+        let stint = Arc::new(Stint { resource, grant, commands, is_last: false });
+        if let Some(Occupied { seat, signals, .. }) = self.seats.get(&stint.resource) {
             seat.begin(&stint);
             // Refused, it is dropped with the signal, and has stopped.
             let _gone = signals.send(Signal::Start(stint.clone()));
@@ -397,7 +421,7 @@ impl Engine {
             observe::overdue(&self.own.label, call);
         }
         if let Report::Queued(resource, waiting) = report
-            && let Some(Occupied { seat, signals }) = self.seats.get(&resource)
+            && let Some(Occupied { seat, signals, .. }) = self.seats.get(&resource)
         {
             seat.publish(Change::Waiting(waiting));
             // A campaign that was dropped is seen at its next start.
@@ -422,20 +446,45 @@ impl Drop for Engine {
     }
 }
 
-/// A jitter and the id of a lease, independent of each other. Both at once: it is asked for with every message.
-fn chance() -> (u16, u128) {
-    let mut bytes = [0; 18];
-    // Without randomness lease ids would not be secret, and two could be one.
-    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
-    let [low, high, id @ ..] = bytes;
-    (u16::from_le_bytes([low, high]), u128::from_le_bytes(id))
+/// What the machine is given by chance with every message; so the kernel is not asked each time.
+struct Chance {
+    /// The id of a lease that nobody has. One that was used is replaced.
+    fresh: LeaseId,
+    jitter: u64,
+}
+
+impl Chance {
+    fn new() -> Self {
+        Self { fresh: LeaseId(random::<16>()), jitter: u64::from_le_bytes(random_bytes()) | 1 }
+    }
+
+    fn renew(&mut self) {
+        self.fresh = LeaseId(random::<16>());
+    }
+
+    /// Spreads what many workers do at once; nothing depends on whether somebody can guess it.
+    fn jitter(&mut self) -> u16 {
+        // Xorshift: never zero, and its upper bits are the better ones.
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        let [.., low, high] = self.jitter.to_le_bytes();
+        u16::from_le_bytes([low, high])
+    }
 }
 
 /// So many random bytes from the kernel, as a number.
 pub(crate) fn random<const N: usize>() -> u128 {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes[..N]).expect("the kernel gives random bytes");
+    bytes[..N].copy_from_slice(&random_bytes::<N>());
     u128::from_le_bytes(bytes)
+}
+
+fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // Without randomness lease ids would not be secret, and two could be one.
+    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
+    bytes
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub(crate) struct Entered {
     pub(crate) seat: Arc<Seat>,
     worker: Arc<Inner>,
     signals: slim::Receiver<Signal>,
+    has_left: bool,
 }
 
 impl Entered {
@@ -32,14 +33,16 @@ impl Entered {
         worker.reserve(&resource)?;
         let (to, signals) = slim::channel();
         let sent = worker.commands.send(Command::Enter(wanted, seat.clone(), to));
-        let entered = Self { resource, seat, worker, signals };
+        let entered = Self { resource, seat, worker, signals, has_left: false };
         sent.map_err(|_| Error::refused("the worker has been shut down"))?;
         Ok(entered)
     }
 
     /// What the driver says next; nothing when the campaign is over.
     pub(crate) async fn signal(&mut self) -> Option<Signal> {
-        self.signals.recv().await
+        let signal = self.signals.recv().await;
+        self.has_left = signal.is_none();
+        signal
     }
 
     /// The ownership is to end for a reason of the work's own.
@@ -56,7 +59,7 @@ impl Entered {
         let worker = self.worker.clone();
         let left = async { while self.signal().await.is_some() {} };
         // Boxed, as what is rare: what a task may ever need it takes for as long as it lives.
-        let silence = Box::pin(worker.sleep(worker.timing.ttl() / 3));
+        let silence = Box::pin(worker.doze(worker.timing.ttl() / 3));
         tokio::select! {
             () = left => {}
             () = silence => {}
@@ -80,7 +83,9 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.leave();
+        if !self.has_left {
+            self.leave();
+        }
         // A start that nobody looked at goes with the signals, and has ended with that.
         self.worker.free(&self.resource);
     }

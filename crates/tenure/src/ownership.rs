@@ -160,8 +160,11 @@ impl Ownership {
         let Self { resource, grant, seat, commands, held } = self;
         match held {
             Some(Held { mut entered, stint }) => {
-                entered.leave();
-                drop(stint);
+                match Arc::into_inner(stint) {
+                    Some(mut stint) => stint.is_last = true,
+                    // Somebody else still does a part of the work.
+                    None => entered.leave(),
+                }
                 entered.is_over().await;
             }
             None => {

@@ -242,7 +242,7 @@ mod tests {
     fn stint(token: u64) -> Arc<Stint> {
         let (commands, _) = mpsc::unbounded_channel();
         let grant = Grant { ticket: Ticket(0), term: Term(token), token: Token(token) };
-        Arc::new(Stint { resource: ResourceName::new("r").expect("a name"), grant, commands })
+        Arc::new(Stint { resource: ResourceName::new("r").expect("a name"), grant, commands, is_last: false })
     }
 
     // req: E8

@@ -13,6 +13,8 @@ pub(crate) struct Stint {
     pub(crate) resource: ResourceName,
     pub(crate) grant: Grant,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
+    /// Its end is that of the campaign, too: one message for both, where each wakes the driver.
+    pub(crate) is_last: bool,
 }
 
 impl Drop for Stint {
@@ -24,6 +26,11 @@ impl Drop for Stint {
         if std::thread::panicking() {
             tell(Input::End { resource: resource.clone(), token, ending: Ending::Failed });
         }
-        tell(Input::Stopped { resource: resource.clone(), token });
+        if self.is_last {
+            // As above.
+            drop(self.commands.send(Command::Depart(resource.clone(), token)));
+        } else {
+            tell(Input::Stopped { resource: resource.clone(), token });
+        }
     }
 }

@@ -53,11 +53,25 @@ impl Inner {
         if let Clocks::ByHand(_) = self.clocks {
             return self.clocks.sleep(span).await;
         }
-        let (mut done, is_done) = oneshot::channel::<()>();
         let clocks = self.clocks.clone();
+        self.wait_for(async move { clocks.sleep(span).await }).await;
+    }
+
+    /// As [`sleep`](Self::sleep), but a suspend may not count: for a patience that hardly ever runs out. It takes no
+    /// call of the kernel.
+    pub(crate) async fn doze(&self, span: Duration) {
+        if let Clocks::ByHand(_) = self.clocks {
+            return self.clocks.sleep(span).await;
+        }
+        self.wait_for(async move { tokio::time::sleep(span).await }).await;
+    }
+
+    /// Waits in the driver's runtime.
+    async fn wait_for(&self, what: impl Future<Output = ()> + Send + 'static) {
+        let (mut done, is_done) = oneshot::channel::<()>();
         let timer = async move {
             tokio::select! {
-                () = clocks.sleep(span) => {}
+                () = what => {}
                 () = done.closed() => {}
             }
         };

@@ -77,28 +77,16 @@ impl Stage {
         Ok(run)
     }
 
-    /// One hand-over; returns when one owns again and the other waits.
+    /// One hand-over; returns when one owns again and the other waits. The one that hands over does nothing else
+    /// meanwhile: what it says, and that it competes again, come when the next one owns.
     fn hand_over(&mut self) -> Result<Duration, Failure> {
         let old = self.owner;
         self.troupe.tell(old, "release")?;
-        let (mut released, mut started, mut waits) = (None, None, false);
-        loop {
-            let line = self.troupe.hear()?;
-            match line.word.as_str() {
-                "released" => released = Some(line.time(0)?),
-                "waiting" => waits |= line.by == old,
-                // On a busy machine it may be the old one again: the other one let its step go by.
-                "owns" => {
-                    started = Some(line.time(0)?);
-                    self.owner = line.by;
-                }
-                _ => return Err(format!("{line:?} was not expected").into()),
-            }
-            if let (Some(released), Some(started)) = (released, started)
-                && (waits || self.owner == old)
-            {
-                return Ok(started.saturating_sub(released));
-            }
-        }
+        let owns = self.troupe.hear_word("owns")?;
+        self.owner = owns.by;
+        self.troupe.tell(old, "again")?;
+        let released = self.troupe.hear_of(old, "released")?;
+        self.troupe.hear_of(old, "waiting")?;
+        Ok(owns.time(0)?.saturating_sub(released.time(0)?))
     }
 }
