@@ -45,6 +45,7 @@ mod driver;
 mod engine;
 mod entered;
 mod error;
+pub mod fence;
 mod namespace;
 mod observe;
 mod ownership;
@@ -76,6 +77,10 @@ pub use self::worker::{Worker, WorkerBuilder};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/observability.md")]
 mod observability {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/fencing.md")]
+mod fencing {}
 
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/migrating.md")]
