@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use crate::Error;
 use crate::clock::{Alarm, Clocks};
 use crate::driver::Job;
+use crate::flapping::{Flapping, Terms};
 use crate::observe;
 use crate::page::Page;
 use crate::seat::{Change, Seat, Signal};
@@ -75,6 +76,7 @@ enum Happened {
 pub(crate) struct Own {
     pub(crate) label: String,
     pub(crate) timing: Timing,
+    pub(crate) flapping: Flapping,
     pub(crate) page: Arc<Page>,
     pub(crate) clocks: Clocks,
 }
@@ -116,11 +118,18 @@ struct Occupied {
     signals: slim::Sender<Signal>,
     /// Its work has ended: there is nobody to be told to stop.
     is_departing: bool,
+    /// How many tickets it has the resource have.
+    tickets: u32,
+    terms: Terms,
 }
 
 impl Occupied {
-    fn new(seat: Arc<Seat>, signals: slim::Sender<Signal>) -> Self {
-        Self { seat, signals, is_departing: false }
+    fn new(wanted: &Wanted, seat: Arc<Seat>, signals: slim::Sender<Signal>) -> Self {
+        let tickets = match wanted {
+            Wanted::Tickets(want) => want.tickets.count(),
+            Wanted::All(_) => 1,
+        };
+        Self { seat, signals, is_departing: false, tickets, terms: Terms::default() }
     }
 }
 
@@ -193,7 +202,10 @@ impl Engine {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Enter(wanted, seat, signals) => self.enter(wanted, Occupied::new(seat, signals)),
+            Command::Enter(wanted, seat, signals) => {
+                let occupied = Occupied::new(&wanted, seat, signals);
+                self.enter(wanted, occupied);
+            }
             Command::Do(input) => {
                 if let Input::Stopped { resource, token } = &input
                     && let Some(occupied) = self.seats.get(resource)
@@ -302,7 +314,7 @@ impl Engine {
             Output::Trust(None) => self.distrust(),
             Output::Start(Granted { resource, grant }) => self.start(resource, grant),
             Output::Stop { resource, token, ending } => {
-                if let Some(Occupied { seat, signals, is_departing }) = self.seats.get(&resource) {
+                if let Some(Occupied { seat, signals, is_departing, .. }) = self.seats.get(&resource) {
                     let grant = seat.end(token, ending);
                     if !is_departing {
                         // Who does not listen any more has dropped the work: then it has stopped.
@@ -406,8 +418,13 @@ impl Engine {
         // Before anybody is told: who owns is counted.
         observe::acquired(&self.own.label, &resource, grant);
         let stint = Arc::new(Stint { resource, grant, commands, is_last: false });
-        if let Some(Occupied { seat, signals, .. }) = self.seats.get(&stint.resource) {
+        if let Some(Occupied { seat, signals, tickets, terms, .. }) = self.seats.get_mut(&stint.resource) {
             seat.begin(&stint);
+            let (now, limit) = (self.own.clocks.now(), self.own.flapping);
+            if let Some(changes) = terms.note(now, grant.term, limit, *tickets) {
+                observe::flaps(&self.own.label, &stint.resource, changes, limit.within());
+                seat.publish(Change::Flapping { changes, within: limit.within() });
+            }
             // Refused, it is dropped with the signal, and has stopped.
             let _gone = signals.send(Signal::Start(stint.clone()));
         }

@@ -1,6 +1,8 @@
 //! What the driver says of itself: log lines and metrics. Labels are bounded: `class` is the part of a resource
 //! name before the first `:` or `.`.
 
+use std::time::Duration;
+
 use tenure_core::{Answer, Call, Ending, Grant, HeldBack, Moment, Report, Request, ResourceName, Said};
 
 use crate::Error;
@@ -19,6 +21,7 @@ pub(crate) fn entered(resource: &ResourceName) {
         let reason = reason(ending);
         metrics::counter!("tenure_lost_total", "class" => class(resource), "reason" => reason).increment(0);
     }
+    metrics::counter!("tenure_flapping_total", "class" => class(resource)).increment(0);
     metrics::counter!("tenure_renewals_total").increment(0);
     metrics::counter!("tenure_renewal_failures_total").increment(0);
 }
@@ -33,6 +36,10 @@ fn describe() {
             "ownerships that ended against the will of the worker"
         );
         metrics::describe_gauge!("tenure_owned", "ownerships that are held here now");
+        metrics::describe_counter!(
+            "tenure_flapping_total",
+            "how often a resource was seen to change its owner too often"
+        );
         metrics::describe_counter!("tenure_renewals_total", "renewals that the store kept");
         metrics::describe_counter!("tenure_renewal_failures_total", "renewals that came to nothing");
         metrics::describe_histogram!("tenure_renew_seconds", "how long an answered renewal took");
@@ -65,6 +72,11 @@ pub(crate) fn ended(label: &str, resource: &ResourceName, grant: Grant, ending: 
         metrics::counter!("tenure_lost_total", "class" => class(resource), "reason" => reason).increment(1);
     }
     metrics::gauge!("tenure_owned", "class" => class(resource)).decrement(1.0);
+}
+
+pub(crate) fn flaps(label: &str, resource: &ResourceName, changes: u64, within: Duration) {
+    tracing::warn!(worker = label, %resource, changes, ?within, "changes its owner too often");
+    metrics::counter!("tenure_flapping_total", "class" => class(resource)).increment(1);
 }
 
 /// `left` is how much of a full trust was left when the answer came: near zero it was a near miss.

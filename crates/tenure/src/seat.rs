@@ -35,6 +35,14 @@ pub enum Change {
     Ended(Token, Ending),
     /// It waits, and why.
     Waiting(Waiting),
+    /// The resource has changed its owner so many times `within` the span that the worker was given, which is too
+    /// often. Told once per span, after [`Acquired`](Self::Acquired).
+    Flapping {
+        /// By whatever worker.
+        changes: u64,
+        /// The span.
+        within: Duration,
+    },
 }
 
 /// Whether a store is asked at all.

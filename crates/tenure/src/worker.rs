@@ -12,6 +12,7 @@ use crate::campaign::CampaignBuilder;
 use crate::clock::Clocks;
 use crate::driver::Driver;
 use crate::engine::{Command, Engine, Own};
+use crate::flapping::Flapping;
 use crate::page::Page;
 use crate::store::{self, Opened};
 
@@ -104,6 +105,7 @@ impl Worker {
             namespace: None,
             metadata: None,
             timing: Timing::default(),
+            flapping: Flapping::default(),
         }
     }
 
@@ -159,6 +161,7 @@ pub struct WorkerBuilder {
     namespace: Option<String>,
     metadata: Option<String>,
     timing: Timing,
+    flapping: Flapping,
 }
 
 #[derive(Debug)]
@@ -188,6 +191,12 @@ impl WorkerBuilder {
         Self { timing, ..self }
     }
 
+    /// How often a resource may change its owner before the worker says that it flaps: by
+    /// [`Change::Flapping`](crate::Change::Flapping), a log line and a counter.
+    pub fn flapping(self, flapping: Flapping) -> Self {
+        Self { flapping, ..self }
+    }
+
     /// Opens the store, and starts the worker. It asks for a lease with its first campaign.
     ///
     /// # Errors
@@ -212,7 +221,13 @@ impl WorkerBuilder {
         let (commands, obeyed) = mpsc::unbounded_channel();
         let machine = Machine::new(self.timing, label.clone(), metadata, clocks.now());
         let name = label.to_string();
-        let own = Own { label: name, timing: self.timing, page: page.clone(), clocks: clocks.clone() };
+        let own = Own {
+            label: name,
+            timing: self.timing,
+            flapping: self.flapping,
+            page: page.clone(),
+            clocks: clocks.clone(),
+        };
         let engine = Engine::new(machine, opened.store, own, commands.downgrade(), obeyed);
         opened.driver.spawn(Box::pin(engine.run()))?;
         let inner = Inner {

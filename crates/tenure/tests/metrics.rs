@@ -34,6 +34,7 @@ async fn prometheus_reads_what_was_acquired_lost_and_renewed_under_bounded_label
     reads(&prometheus, "tenure_owned{class=\"billing\"} 2").await;
     reads(&prometheus, "tenure_owned{class=\"mail\"} 0").await;
     reads(&prometheus, "tenure_owned{class=\"everywhere\"} 1").await;
+    reads(&prometheus, "tenure_flapping_total{class=\"mail\"} 0").await;
     until(|| value(&prometheus, "tenure_renewals_total") >= Some(2.0)).await;
     // So far every renewal had most of the trust left.
     assert_eq!(value(&prometheus, "tenure_trust_left_ratio_bucket{le=\"0.25\"}"), Some(0.0));
@@ -55,9 +56,30 @@ async fn prometheus_reads_what_was_acquired_lost_and_renewed_under_bounded_label
     drop(everywhere);
     reads(&prometheus, "tenure_owned{class=\"everywhere\"} 0").await;
 
+    every_name_in_the_documents_is_there(&prometheus.render());
     let text = prometheus.render();
     assert!(value(&prometheus, "tenure_renew_seconds_count") >= Some(2.0), "{text}");
     assert!(!text.contains("invoices") && !text.contains(worker.label()), "labels are bounded:\n{text}");
+}
+
+/// What alerts, dashboard and document speak of is what the library counts.
+fn every_name_in_the_documents_is_there(text: &str) {
+    let documents = [
+        include_str!("../../../contrib/prometheus/tenure.rules.yml"),
+        include_str!("../../../contrib/grafana/tenure.json"),
+        include_str!("../../../docs/observability.md"),
+    ];
+    for document in documents {
+        let is_part = |sign: char| sign.is_ascii_lowercase() || sign == '_';
+        let names = document.split(|sign| !is_part(sign)).filter(|word| word.starts_with("tenure_"));
+        let mut count = 0;
+        for name in names.filter(|name| !name.starts_with("tenure_token")) {
+            count += 1;
+            let name = name.strip_suffix("_bucket").unwrap_or(name);
+            assert!(text.contains(&format!("# TYPE {name} ")), "nothing is called {name}:\n{text}");
+        }
+        assert!(count > 5, "names were looked for in the wrong way");
+    }
 }
 
 /// Until this line stands in the text.

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use tenure::{Change, Flapping, Worker};
+
 use super::shaky::{Mood, Shaky};
 use super::{soon, until};
 
@@ -82,10 +84,38 @@ async fn the_log_tells_that_the_store_hangs() {
 // req: T11
 #[tokio::test]
 async fn default_labels_are_of_host_and_pid_and_unique() {
-    let (one, two) = (tenure::Worker::connect("memory:").await, tenure::Worker::connect("memory:").await);
+    let (one, two) = (Worker::connect("memory:").await, Worker::connect("memory:").await);
     let (one, two) = (one.expect("a worker"), two.expect("a worker"));
 
     let pid = format!("-{}-", std::process::id());
     assert!(one.label().contains(&pid) && two.label().contains(&pid), "{} {}", one.label(), two.label());
     assert_ne!(one.label(), two.label());
+}
+
+// req: T8
+#[tokio::test]
+async fn a_resource_that_changes_its_owner_too_often_is_told_in_the_log_and_among_the_changes() {
+    let told = Told::listen();
+    let limit = Flapping::new(2, Duration::from_secs(60)).expect("a limit");
+    let worker =
+        Worker::builder("memory:").label("flapper").flapping(limit).connect().await.expect("a worker");
+    let campaign = worker.campaign("flaps").obtain(async |_| {}, async |_| {}).expect("it competes");
+    let mut changes = campaign.changes();
+
+    for _ in 0..3 {
+        until(|| campaign.is_owner()).await;
+        soon(campaign.step_down()).await;
+    }
+
+    let flaps = soon(async {
+        loop {
+            if let Some(Change::Flapping { changes, within }) = changes.next().await {
+                return (changes, within);
+            }
+        }
+    });
+    assert_eq!(flaps.await, (3, Duration::from_secs(60)));
+    told.first(&["WARN", "changes its owner too often", "worker=\"flapper\"", "resource=flaps", "changes=3"])
+        .await;
+    worker.shutdown().await;
 }
