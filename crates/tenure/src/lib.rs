@@ -84,6 +84,10 @@ mod observability {}
 #[doc = include_str!("../../../docs/fencing.md")]
 mod fencing {}
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.md")]
+mod guide {}
+
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/migrating.md")]
 mod migrating {}

@@ -1,14 +1,14 @@
 //! The workers of `examples/hello.rs`, killed as people kill them.
 
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::child::Process;
-use super::{Folder, await_some};
+use super::{Folder, await_some, example};
 
 /// The default lease is 15 s: what comes sooner was not waited for.
 const LEASE: Duration = Duration::from_secs(15);
@@ -160,11 +160,4 @@ fn greeting(line: &str) -> Option<Greeting> {
         line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
     let [pid, term] = numbers[..] else { return None };
     Some(Greeting { pid: u32::try_from(pid).ok()?, term })
-}
-
-/// Where cargo puts an example: beside the folder of this test's binary.
-fn example(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("this test has a path");
-    let target = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/NAME");
-    target.join("examples").join(name)
 }

@@ -5,6 +5,7 @@ mod book;
 mod checker;
 mod checker_can_fail;
 mod child;
+mod examples;
 mod hello;
 mod metronome;
 mod pauses;
@@ -57,4 +58,11 @@ fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         // A machine that stood still did not let what is awaited go on, either.
         until += began.elapsed().saturating_sub(pause);
     }
+}
+
+/// Where cargo puts an example: beside the folder of this test's binary.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("this test has a path");
+    let target = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/NAME");
+    target.join("examples").join(name)
 }
