@@ -59,6 +59,8 @@ pub enum Input {
     },
     /// Hints may have been missed: whoever waits looks once.
     Missed,
+    /// Whoever watches over the work has ended this lease: as if its trust had run out. Another lease: nothing happens.
+    Ended(LeaseId),
     /// The application shows that it is not wedged.
     Beat,
     /// Time has gone by.

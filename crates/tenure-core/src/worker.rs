@@ -154,6 +154,8 @@ impl Worker {
             Input::Failed(request) => self.unanswered(now, request.seq),
             Input::Hinted { resource, after } => self.tell(now, &resource, Event::Hinted(now.at + after)),
             Input::Missed => self.tell_all(now, |_| Event::Hinted(now.at)),
+            Input::Ended(lease) if self.lease() == Some(lease) => self.lose(now, Ending::Expired),
+            Input::Ended(_) => {}
             Input::Beat => self.beat_at = now.at,
             Input::Shutdown => self.shut_down(now),
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Answer, Call, Grant, Input, LeaseId, Now, Output, Ownership as Granted, Report, Request, ResourceName,
-    Seq, Timing, Token, Want, Worker as Machine,
+    Answer, Call, Grant, Input, LeaseId, Moment, Now, Output, Ownership as Granted, Report, Request,
+    ResourceName, Seq, Timing, Token, Want, Worker as Machine,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -16,6 +16,7 @@ use crate::Error;
 use crate::clock::{Alarm, Clocks};
 use crate::driver::Job;
 use crate::flapping::{Flapping, Terms};
+use crate::guard::{Ended, SharedPage};
 use crate::observe;
 use crate::page::Page;
 use crate::seat::{Change, Seat, Signal};
@@ -79,6 +80,8 @@ pub(crate) struct Own {
     pub(crate) flapping: Flapping,
     pub(crate) page: Arc<Page>,
     pub(crate) clocks: Clocks,
+    /// Shared with whoever ends the work when this process does not.
+    pub(crate) guard: Option<Arc<SharedPage>>,
 }
 
 /// One worker's machine and what belongs to it.
@@ -310,7 +313,7 @@ impl Engine {
                     self.abandoned = Some((seq, call));
                 }
             }
-            Output::Trust(Some(until)) => self.own.page.trust(until, until + self.own.timing.margin()),
+            Output::Trust(Some(until)) => self.trust(until),
             Output::Trust(None) => self.distrust(),
             Output::Start(Granted { resource, grant }) => self.start(resource, grant),
             Output::Stop { resource, token, ending } => {
@@ -342,6 +345,20 @@ impl Engine {
         }
     }
 
+    /// Everything owned may be relied on until then, unless a guard has ended the lease meanwhile.
+    fn trust(&self, until: Moment) {
+        let margin = self.own.timing.margin();
+        match self.own.guard.as_ref().map_or(Ok(()), |guard| guard.extend(until, margin)) {
+            Ok(()) => self.own.page.trust(until, until + margin),
+            Err(Ended) => {
+                self.own.page.distrust();
+                let ended = self.machine.lease().map(Input::Ended);
+                // The other end is our own.
+                ended.into_iter().for_each(|ended| drop(self.report.send(Happened::Inside(ended))));
+            }
+        }
+    }
+
     /// The lease is over. Withdrawn before its time, it protects nothing any more; run out, it does until the
     /// store may let others in.
     fn distrust(&self) {
@@ -349,6 +366,7 @@ impl Engine {
         let ran_out = !page.is_trusted(self.own.clocks.now());
         let protected_until = ran_out.then(|| page.protected_until());
         page.distrust();
+        self.own.guard.iter().for_each(|guard| guard.end_all());
         for Occupied { seat, .. } in self.seats.values().filter(|occupied| !occupied.seat.is_unlimited()) {
             seat.outlives_lease(protected_until);
         }
@@ -360,6 +378,9 @@ impl Engine {
         let listens = self.listening.as_ref().is_some_and(|(listening, _)| *listening == lease);
         if lease == self.chance.fresh {
             self.chance.renew();
+        }
+        if let (Call::Open { .. }, Some(guard)) = (&request.call, &self.own.guard) {
+            guard.opening(lease);
         }
         let subscribed = match request.call {
             Call::Open { .. } if !listens => Some(self.listen(lease, request.limit)),
@@ -451,6 +472,7 @@ impl Drop for Engine {
     /// Whatever happened, a panic included: nothing is owned from here on, and everybody is told.
     fn drop(&mut self) {
         self.own.page.distrust();
+        self.own.guard.iter().for_each(|guard| guard.end_all());
         for (resource, Occupied { seat, .. }) in &self.seats {
             if let Some((grant, ending)) = seat.abandon() {
                 observe::ended(&self.own.label, resource, grant, ending);

@@ -47,6 +47,7 @@ mod entered;
 mod error;
 pub mod fence;
 mod flapping;
+pub mod guard;
 mod namespace;
 mod observe;
 mod ownership;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Asked, Label, Namespace as Space, ResourceName, ResourceView, Token};
+use tenure_core::{
+    Asked, Call, Closing, Label, LeaseId, Namespace as Space, Request, ResourceName, ResourceView, Seq, Token,
+};
 use tokio::sync::oneshot;
 
 use crate::Error;
@@ -110,6 +112,28 @@ impl Namespace {
     pub async fn evict(&self, resource: &str, token: u64) -> Result<Asked, Error> {
         let name = ResourceName::new(resource)?;
         self.ask_store(move |store| Box::pin(async move { store.evict(&name, Token(token)).await })).await
+    }
+
+    /// Ends the lease of a worker that is dead, or whose trust has run out, and with it all that it holds. Only for who knows
+    /// that nothing of its work runs any more, such as its [guard](crate::guard): others may begin at once. A lease that is dead
+    /// or unknown stays so.
+    ///
+    /// # Errors
+    /// When the store does not answer. Then the lease runs out by itself.
+    pub async fn close(&self, lease: LeaseId, why: Closing) -> Result<(), Error> {
+        let request = Request {
+            lease,
+            seq: Seq(0),
+            asked_at: self.opened.clocks.now(),
+            limit: PATIENCE,
+            judged_by: None,
+            longest: Duration::ZERO,
+            call: Call::Close(why),
+        };
+        let close = move |store: Arc<dyn Store>| -> Pending<'static, ()> {
+            Box::pin(async move { store.call(&request).await.map(drop) })
+        };
+        self.ask_store(close).await
     }
 
     /// What the store's configuration takes away from the promises, as of now. Nothing: they hold as they stand.

@@ -13,6 +13,7 @@ use crate::clock::Clocks;
 use crate::driver::Driver;
 use crate::engine::{Command, Engine, Own};
 use crate::flapping::Flapping;
+use crate::guard::SharedPage;
 use crate::page::Page;
 use crate::store::{self, Opened};
 
@@ -106,6 +107,7 @@ impl Worker {
             metadata: None,
             timing: Timing::default(),
             flapping: Flapping::default(),
+            guard: None,
         }
     }
 
@@ -162,6 +164,7 @@ pub struct WorkerBuilder {
     metadata: Option<String>,
     timing: Timing,
     flapping: Flapping,
+    guard: Option<Arc<SharedPage>>,
 }
 
 #[derive(Debug)]
@@ -197,6 +200,12 @@ impl WorkerBuilder {
         Self { flapping, ..self }
     }
 
+    /// Shares its lease with a guard, which sees the same page: what the worker relies on stands there first, and what the
+    /// guard has ended the worker does not rely on. See [`guard`](crate::guard). One worker per page.
+    pub fn guarded_by(self, page: Arc<SharedPage>) -> Self {
+        Self { guard: Some(page), ..self }
+    }
+
     /// Opens the store, and starts the worker. It asks for a lease with its first campaign.
     ///
     /// # Errors
@@ -227,6 +236,7 @@ impl WorkerBuilder {
             flapping: self.flapping,
             page: page.clone(),
             clocks: clocks.clone(),
+            guard: self.guard,
         };
         let engine = Engine::new(machine, opened.store, own, commands.downgrade(), obeyed);
         opened.driver.spawn(Box::pin(engine.run()))?;

@@ -43,6 +43,28 @@ async fn one_of_three_workers_starts_and_after_it_leaves_another_does() {
     assert_eq!(term, 2);
 }
 
+#[tokio::test]
+async fn a_lease_that_is_closed_from_outside_lets_the_next_one_in() {
+    let stage = Stage::new();
+    let page = Arc::new(tenure::guard::SharedPage::map().expect("a page"));
+    let dead = stage.builder().guarded_by(page.clone()).connect().await.expect("a worker");
+    let next = stage.worker().await;
+    let own = soon(dead.campaign("echo").acquire()).await.expect("a ticket");
+    let waiting = tokio::spawn(async move { next.campaign("echo").acquire().await });
+
+    stage.until_waits("echo", 1).await;
+    let tools = tenure::Namespace::on(stage.opened.clone());
+    let why = tenure::store::Closing::Proved;
+    // Of one that nobody knows nothing comes.
+    tools.close(tenure::store::LeaseId(7), why).await.expect("an answer");
+    assert!(!waiting.is_finished() && own.holds());
+    tools.close(page.look().lease(), why).await.expect("an answer");
+
+    assert_eq!(soon(waiting).await.expect("it runs").expect("a ticket").term(), 2);
+    let history = tools.history("echo").await.expect("an answer");
+    assert_eq!(history[1].what, tenure::Happened::Died);
+}
+
 // req: O8 T6
 #[tokio::test]
 async fn the_cleanup_runs_once_per_win_and_before_the_ticket_is_free() {

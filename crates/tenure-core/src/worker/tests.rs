@@ -91,6 +91,18 @@ fn when_the_store_is_silent_the_work_stops_at_the_end_of_the_trust_and_harder_at
     assert!(stage.saw(&stop_hard("r", 1)));
 }
 
+#[test]
+fn a_lease_that_was_ended_from_outside_is_over_and_another_one_is_not() {
+    let mut stage = Stage::owning();
+    let lease = stage.worker.lease().unwrap();
+
+    stage.feed(Input::Ended(LeaseId(lease.0 + 1)));
+    assert!(stage.owns("r"));
+    stage.feed(Input::Ended(lease));
+
+    assert!(!stage.owns("r") && stage.saw(&stop("r", 1, Ending::Expired)) && stage.saw(&Output::Trust(None)));
+}
+
 // req: T3 E8
 #[test]
 fn a_late_kept_does_not_revive_what_has_run_out() {
