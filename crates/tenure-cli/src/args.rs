@@ -9,6 +9,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   the command's own, if it ended by itself or after a signal to tenure
   123    no ticket within --wait
+  124    the ownership was lost, with --exit-on-loss or --once
   125    tenure itself failed, or did not understand its arguments
   126    the command cannot be run
   127    there is no such command
@@ -23,9 +24,11 @@ With --wait 0s only those run it that find a ticket free.
 Workers compete if they use the same store. The default is a file of this user on this host; for several hosts name a \
 server that they share, such as redis://HOST.
 
-On a loss the command gets SIGTERM, and half a margin (a twentieth of the ttl) later SIGKILL. When tenure gets SIGTERM, \
-SIGINT, SIGHUP or SIGQUIT it passes the signal on, once; when an operator asks for a hand-over the command gets SIGTERM; \
-after the grace, or on a second SIGINT (Ctrl-C), follows SIGKILL. The ticket is free only when the command has ended. If tenure is killed, so is the command.
+On a loss the command and all that it started get SIGTERM, and half a margin (a twentieth of the ttl) later SIGKILL. When \
+tenure gets SIGTERM, SIGINT or SIGQUIT it passes the signal on, once; when an operator asks for a hand-over the command \
+gets SIGTERM; after the grace, or on a second SIGINT (Ctrl-C), follows SIGKILL for all of it. SIGHUP, SIGUSR1, SIGUSR2 and \
+SIGWINCH are passed on and stop nothing. The ticket is free only when nothing of the command is left. If tenure is killed or \
+hangs, its guard process ends the command in time.
 
 The command finds TENURE_RESOURCE, TENURE_TICKET, TENURE_TERM, TENURE_TOKEN and TENURE_WORKER in its environment. The \
 token grows with every ownership: let what the command writes to refuse a smaller one.";
@@ -35,13 +38,13 @@ Examples:
   tenure run scheduler -- ./scheduler
   tenure run consumer --tickets 3 --store redis://cache -- ./consume --queue mails
   tenure run nightly-report --wait 0s -- ./report.sh
+  tenure run mailer --restart on-failure -- ./mailer
   tenure run migrate --store sqlite:/var/lib/app/tenure.db --ttl 5s -- ./migrate.sh
 
 Durations are a number and ms, s, m or h: 1500ms, 15s, 1.5s, 2m, 1h.
 
-Not promised yet: only the command itself is stopped, not what it started in turn. While tenure is itself stopped \
-(SIGSTOP, Ctrl-Z) beyond its lease, it cannot stop a command that goes on, although another worker may begin: there \
-only the token protects.";
+What no tool can promise stands in docs/cli.md: when tenure and its guard are killed in one stroke, or everything is frozen \
+together, only the token protects.";
 
 const ABOUT_STATUS: &str = "\
 Shows who owns which resource, for how long, and who waits, in order. Reading makes no store: a default store that is \
@@ -93,6 +96,26 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
+    /// Whom the store serves first: larger ones, then those who came earlier
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+
+    /// End with code 124 when the ownership is lost, instead of competing again
+    #[arg(long)]
+    pub(crate) exit_on_loss: bool,
+
+    /// Start the command at most once: end with code 124 also after a hand-over
+    #[arg(long, conflicts_with = "restart")]
+    pub(crate) once: bool,
+
+    /// Compete again, after a pause that grows up to a minute, when the command has ended by itself
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Restart::Never)]
+    pub(crate) restart: Restart,
+
+    /// What the others may know of this worker: JSON, at most 4096 bytes
+    #[arg(long, value_name = "JSON")]
+    pub(crate) metadata: Option<String>,
+
     /// What people call this worker [default: host, pid and a random part]
     #[arg(long)]
     pub(crate) label: Option<String>,
@@ -103,6 +126,17 @@ pub(crate) struct Run {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// After which ends of its own the command is to run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Restart {
+    /// None: its end is the end of tenure
+    Never,
+    /// A code other than 0, or a signal
+    OnFailure,
+    /// Every one
+    Always,
 }
 
 #[derive(Debug, clap::Args)]

@@ -13,6 +13,8 @@ impl Exit {
     pub(crate) const OK: Self = Self(0);
     /// No ticket within the time that was given.
     pub(crate) const NOT_ELECTED: Self = Self(123);
+    /// The ownership was lost, and `tenure` was told not to compete again.
+    pub(crate) const LOST: Self = Self(124);
     /// `tenure` itself failed, or was not understood.
     pub(crate) const FAILED: Self = Self(125);
     /// The command is there and cannot be run.
@@ -32,6 +34,12 @@ impl Exit {
             (None, Some(signal)) => Self::by_signal(signal),
             (None, None) => Self::FAILED,
         }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "code {}", self.0)
     }
 }
 

@@ -1,10 +1,13 @@
 //! `tenure`, the command line: runs a command only while it owns a ticket, and says who owns what.
 //!
 //! `args` is what was typed, `settings` what is meant, `output` the one file that prints, `process` the one
-//! with `unsafe`. Here is only which of them comes after which.
+//! with `unsafe`, `guard` another process. Here is only which of them comes after which.
 
 mod args;
 mod exit;
+mod guard;
+mod link;
+mod notify;
 mod output;
 mod place;
 mod process;
@@ -12,7 +15,9 @@ mod run;
 mod settings;
 mod standstill;
 mod status;
+mod tree;
 mod trouble;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -37,17 +42,18 @@ fn carry_out(args: Args) -> Result<Exit, Failure> {
     match args.wanted {
         Wanted::Run(typed) => {
             let settings = settings::Run::meant_by(typed)?;
-            // Before there is any other thread: each inherits what is blocked from the one that starts it.
+            // Before there is any other thread: each inherits what is blocked from the one that starts it, and the guard
+            // must be forked from a process that has none.
             let signals = process::Signals::block()?;
+            let guard = guard::post(&settings, signals.before())?;
             trouble::listen();
-            block_on(run::run(settings, signals))
+            block_on(run::run(settings, signals, guard))
         }
         Wanted::Status(typed) => block_on(status::status(settings::Status::meant_by(typed)?)),
     }
 }
 
-/// Everything happens on the main thread. It lives as long as the process, which the command relies on: the kernel
-/// ends it together with the *thread* that started it.
+/// Everything happens on the main thread.
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Failure::new("cannot start a runtime").because(&error))?.block_on(future)

@@ -46,10 +46,8 @@ impl Speaker {
     }
 
     fn write(line: &str) {
-        // What was typed comes back in messages, and must not steer a terminal.
-        let line = line.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
         if let Some(speaker) = Self::get() {
-            let _full = speaker.lines.try_send(line);
+            let _full = speaker.lines.try_send(without_control(line));
         }
     }
 }
@@ -183,12 +181,12 @@ pub(crate) fn hint_on(ending: Ending, trust: Duration, ttl: Duration) {
     }
 }
 
-pub(crate) fn stopping(command: &str, pid: u32, limit: Duration, because: Option<Caught>) {
+pub(crate) fn stopping(command: &str, pid: i32, limit: Duration, because: Option<Caught>) {
     let because = because.map(|caught| format!(" on {}", signal(caught.number))).unwrap_or_default();
     say(&format!("stopping `{command}` (pid {pid}){because}; it has {}", span(limit)));
 }
 
-pub(crate) fn killing(command: &str, pid: u32, why: Killing) {
+pub(crate) fn killing(command: &str, pid: i32, why: Killing) {
     let why = match why {
         Killing::Late => "it did not end in time",
         Killing::NoTime => "no time is left",
@@ -197,10 +195,50 @@ pub(crate) fn killing(command: &str, pid: u32, why: Killing) {
     say(&format!("killing `{command}` (pid {pid}): {why}"));
 }
 
-pub(crate) fn does_not_die(command: &str, pid: u32) {
+pub(crate) fn does_not_die(command: &str, count: usize) {
+    let many = processes(count);
     say(&format!(
-        "`{command}` (pid {pid}) does not die; until it does, this worker gives nothing up and claims nothing"
+        "`{command}`: {many} of it will not die; until that is over, this worker gives nothing up and claims nothing"
     ));
+}
+
+/// The command has ended, and others that it started have not.
+pub(crate) fn left_behind(command: &str, count: usize, limit: Duration) {
+    say(&format!(
+        "`{command}` has ended and left {} behind; stopping it all within {}",
+        processes(count),
+        span(limit)
+    ));
+}
+
+/// The guard cannot be relied on.
+pub(crate) fn guard_lost(why: &str) {
+    say(&format!("the guard process {why}; killing it and the command"));
+}
+
+/// The command is run again here.
+pub(crate) fn restarting(command: &str, exit: Exit, pause: Duration) {
+    say(&format!("`{command}` ended with {exit}; competing again in {}", span(pause)));
+}
+
+fn processes(count: usize) -> String {
+    if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
+}
+
+/// A line from the guard, which has no thread to wait for a reader: it is said only where that does not wait.
+pub(crate) fn from_guard(line: &str) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stderr = io::stderr();
+    let mut polled = [PollFd::new(&stderr, PollFlags::OUT)];
+    if poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+        let line = format!("tenure: {}\n", without_control(line));
+        let _closed = stderr.lock().write_all(line.as_bytes());
+    }
+}
+
+/// What was typed comes back in messages, and must not steer a terminal.
+fn without_control(line: &str) -> String {
+    line.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
 }
 
 /// What the library warns of.

@@ -1,102 +1,94 @@
-//! `tenure run`: competes, runs the command only while it owns a ticket, competes again after a loss.
+//! `tenure run`: competes, has the guard run the command only while it owns a ticket, competes again after a loss.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
+use std::time::Duration;
 
 use tenure::{Change, Ending, Grant, Ownership, Why, Worker};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::args::Restart;
 use crate::exit::{Exit, Failure};
+use crate::guard::Posted;
+use crate::link::{Begun, GuardLost, Link, Running, Start};
+use crate::notify::Supervisor;
 use crate::output::{self, Silence};
-use crate::place;
-use crate::process::{Caught, Killing, Listening, Running, Signals};
-use crate::settings;
+use crate::process::{Caught, Killing, Listening, Signals};
+use crate::settings::{self, Again};
 use crate::standstill::Standstill;
 
+/// The first pause before the command is run again; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// Runs the command until it ends by itself, or somebody stops `tenure`.
-pub(crate) async fn run(settings: settings::Run, signals: Signals) -> Result<Exit, Failure> {
+pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted) -> Result<Exit, Failure> {
     let (signals, began_at) = (signals.listen()?, Instant::now());
-    let worker = connect(&settings).await?;
+    let link = Link::new(guard, settings.timing.margin())?;
+    let worker = connect(&settings, &link).await;
+    let worker = worker.inspect_err(|_| link.farewell())?;
     let limit = settings.timing.ttl() / 3;
     let work = Work {
         settings: &settings,
         signals: &signals,
+        link: &link,
+        supervisor: Supervisor::find(),
         worker: worker.label(),
         began_at,
         standstill: Standstill::new(settings.timing.trust()),
         asked: Cell::new(None),
+        gives_up: Cell::new(None),
         hurried: Notify::new(),
         is_queued: Notify::new(),
         was_owner: Cell::new(false),
         waits: Cell::new(false),
         is_news: Cell::new(false),
         present: Cell::new(None),
+        started_at: Cell::new(None),
         ended: Cell::new(None),
     };
-    let done = compete(&worker, &work).await;
+    work.supervisor.ready(&format!("competes for `{}`", settings.resource));
+    let done = work.compete_again_and_again(&worker).await;
+    work.supervisor.stopping();
     // The lease, too, at once; but whoever waits for our end does not wait for a store that does not answer.
     worker.shutdown_within(limit).await;
-    match (done, work.asked.get()) {
-        (Ok(Outcome::Ended(status)), _) => Ok(Exit::of(status)),
-        (Ok(Outcome::NotRun(exit, failure)), _) => {
+    link.farewell();
+    match (done, work.gives_up.get(), work.asked.get()) {
+        (Ok(Outcome::Ended(status)), ..) => Ok(Exit::of(status)),
+        (Ok(Outcome::NotRun(exit, failure)), ..) => {
             output::failed(&failure);
             Ok(exit)
         }
-        (Err(_), Some(asked)) => Ok(work.ended.get().map_or_else(|| Exit::by_signal(asked.number), Exit::of)),
-        (Err(error), None) => Err(error.into()),
+        (Err(_), Some(exit), _) => Ok(exit),
+        (Err(_), None, Some(asked)) => {
+            Ok(work.ended.get().map_or_else(|| Exit::by_signal(asked.number), Exit::of))
+        }
+        (Err(error), None, None) => Err(error.into()),
     }
 }
 
-async fn connect(settings: &settings::Run) -> Result<Worker, Failure> {
+async fn connect(settings: &settings::Run, link: &Link) -> Result<Worker, Failure> {
     settings.place.make_folder()?;
-    let mut builder =
-        Worker::builder(settings.place.url()).namespace(settings.namespace.as_str()).timing(settings.timing);
+    let mut builder = Worker::builder(settings.place.url())
+        .namespace(settings.namespace.as_str())
+        .timing(settings.timing)
+        .guarded_by(link.page().clone());
     if let Some(label) = &settings.label {
         builder = builder.label(label.as_str());
     }
-    builder.connect().await.map_err(|error| settings.place.cannot_open(error))
-}
-
-/// Competes until the work has come to its own end, a signal asks to stop, or the first ownership is too long in
-/// coming.
-async fn compete(worker: &Worker, work: &Work<'_>) -> Result<Outcome, tenure::Error> {
-    let mut campaign =
-        worker.campaign(work.settings.resource.as_str()).tickets(work.settings.tickets.count());
-    let mut changes = campaign.changes();
-    let mut run = std::pin::pin!(campaign.run(async |own| work.under(own).await));
-    let (mut watch, mut patience) =
-        (std::pin::pin!(work.standstill.watch()), std::pin::pin!(work.patience()));
-    loop {
-        tokio::select! {
-            biased;
-            // First, so that people read that it was lost before they read what followed.
-            Some(change) = changes.next() => work.tell(change),
-            done = &mut run => return done,
-            signal = work.signals.next() => {
-                if work.stop(signal) {
-                    let worker = worker.clone();
-                    // The work is told by its ownership; `run` ends when all is done.
-                    tokio::spawn(async move { worker.shutdown().await });
-                }
-            }
-            () = &mut watch => {}
-            over = &mut patience, if work.is_without_luck() => {
-                // `run` came before it, and may have begun to work just now.
-                if work.is_without_luck() {
-                    return Ok(over);
-                }
-            }
-        }
+    if let Some(metadata) = &settings.metadata {
+        builder = builder.metadata(metadata.as_str());
     }
+    builder.connect().await.map_err(|error| settings.place.cannot_open(error))
 }
 
 /// How the work came to its own end.
 enum Outcome {
     Ended(ExitStatus),
-    /// It never began.
+    /// It never began, or cannot go on.
     NotRun(Exit, Failure),
 }
 
@@ -104,11 +96,15 @@ enum Outcome {
 struct Work<'a> {
     settings: &'a settings::Run,
     signals: &'a Listening,
+    link: &'a Link,
+    supervisor: Supervisor,
     worker: &'a str,
     began_at: Instant,
     standstill: Standstill,
     /// The first signal that asked us to stop. Of those that follow only SIGINT asks for more.
     asked: Cell<Option<Caught>>,
+    /// What to end with because of a loss, if there was one and it is to be the end.
+    gives_up: Cell<Option<Exit>>,
     /// Rung when the command is to be killed at once.
     hurried: Notify,
     /// Rung when the store has answered that there is no ticket for us now.
@@ -121,11 +117,78 @@ struct Work<'a> {
     is_news: Cell<bool>,
     /// The ownership whose end people were not told yet.
     present: Cell<Option<Grant>>,
+    /// When the latest command was started.
+    started_at: Cell<Option<Instant>>,
     /// How the latest command ended; after a signal only what ended since then.
     ended: Cell<Option<ExitStatus>>,
 }
 
 impl Work<'_> {
+    /// Competes; and again, after a pause, when the command has ended by itself and is to be run again.
+    async fn compete_again_and_again(&self, worker: &Worker) -> Result<Outcome, tenure::Error> {
+        let mut pause = FIRST_PAUSE / 2;
+        loop {
+            let done = self.compete(worker).await?;
+            // One that ran for long enough starts anew.
+            let ran_for = self.started_at.get().map_or(Duration::ZERO, |at| at.elapsed());
+            pause = if ran_for > pause * 10 { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+            let is_over = self.asked.get().is_some() || self.gives_up.get().is_some();
+            let exit = match done {
+                Outcome::Ended(status) if !is_over && self.is_to_restart(status) => Exit::of(status),
+                done => return Ok(done),
+            };
+            output::restarting(&self.settings.program.to_string_lossy(), exit, pause);
+            self.supervisor.status(&format!("pauses: the command ended with {exit}"));
+            if let Some(ended) = self.pause(pause).await {
+                return Ok(Outcome::Ended(ended));
+            }
+        }
+    }
+
+    /// Competes until the work has come to its own end, a signal asks to stop, or the first ownership is too long in
+    /// coming.
+    async fn compete(&self, worker: &Worker) -> Result<Outcome, tenure::Error> {
+        let mut campaign = worker
+            .campaign(self.settings.resource.as_str())
+            .tickets(self.settings.tickets.count())
+            .priority(self.settings.priority);
+        let mut changes = campaign.changes();
+        let mut run = std::pin::pin!(campaign.run(async |own| self.under(own).await));
+        let (mut watch, mut patience) =
+            (std::pin::pin!(self.standstill.watch()), std::pin::pin!(self.patience()));
+        let mut guard = std::pin::pin!(self.link.is_dead());
+        let shut_down = || {
+            let worker = worker.clone();
+            // The work is told by its ownership; `run` ends when all is done.
+            tokio::spawn(async move { worker.shutdown().await });
+        };
+        loop {
+            tokio::select! {
+                biased;
+                // First, so that people read that it was lost before they read what followed.
+                Some(change) = changes.next() => {
+                    if self.tell(change) {
+                        shut_down();
+                    }
+                }
+                done = &mut run => return done,
+                signal = self.signals.next() => {
+                    if self.take(signal) {
+                        shut_down();
+                    }
+                }
+                lost = &mut guard => return Ok(Outcome::NotRun(Exit::FAILED, lost.into())),
+                () = &mut watch => {}
+                over = &mut patience, if self.is_without_luck() => {
+                    // `run` came before it, and may have begun to work just now.
+                    if self.is_without_luck() {
+                        return Ok(over);
+                    }
+                }
+            }
+        }
+    }
+
     /// Runs the command under one ownership. Being dropped, at the harder stop, kills it and waits for its end.
     async fn under(&self, own: Ownership) -> Outcome {
         let (resource, term) = (self.settings.resource.as_str(), own.term());
@@ -134,29 +197,45 @@ impl Work<'_> {
         if self.is_news.replace(false) {
             output::owns(resource, term);
         }
+        // Before the ownership is looked at: as long as that holds its lease is this one.
+        let lease = self.link.page().look().number();
+        if !own.holds() {
+            own.lost().await;
+            return not_begun();
+        }
         // Without the lock the command could be taken for dead while it lives.
         let lock = match own.lock().await {
             Ok(lock) => lock,
             Err(error) => return Outcome::NotRun(Exit::FAILED, error.into()),
         };
-        let running = Running::start(self.command(&own), lock, self.signals, &self.ended);
-        let mut running = match running {
-            Ok(running) => running,
-            Err(error) => return cannot_run(&self.settings.program, &error),
+        let name = self.settings.program.to_string_lossy().into_owned();
+        let start =
+            Start { name, lease, variables: self.variables(&own), lock, grace: self.settings.timing.grace() };
+        let mut running = match Running::start(self.link, start, &self.ended).await {
+            Ok(Begun::Running(running)) => running,
+            Ok(Begun::NotRun(error)) => return cannot_run(&self.settings.program, &error),
+            Ok(Begun::Refused) => {
+                own.lost().await;
+                return not_begun();
+            }
+            Err(lost) => return guard_lost(lost),
         };
+        self.started_at.set(Some(Instant::now()));
+        let status = format!("owns `{resource}` (term {term}); runs pid {}", running.pid());
+        self.supervisor.status(&status);
         let ending = tokio::select! {
             biased;
-            ended = running.ended() => return ended_by_itself(ended),
+            ended = running.ended() => return ended.map_or_else(guard_lost, Outcome::Ended),
             ending = own.lost() => ending,
         };
         self.stop_command(&mut running, &own, ending);
         tokio::select! {
             biased;
-            ended = running.ended() => return ended_by_itself(ended),
+            ended = running.ended() => return ended.map_or_else(guard_lost, Outcome::Ended),
             () = self.hurried.notified() => running.kill(Killing::Hurried),
         }
         // After a loss, as this is, nobody asks for the outcome.
-        ended_by_itself(self.ended.get().ok_or_else(|| io::ErrorKind::NotFound.into()))
+        Outcome::Ended(self.ended.get().unwrap_or_default())
     }
 
     /// Waits until the first ownership is too long in coming; for ever if it may take for ever.
@@ -181,6 +260,30 @@ impl Work<'_> {
         !self.was_owner.get() && self.asked.get().is_none()
     }
 
+    fn is_to_restart(&self, status: ExitStatus) -> bool {
+        match self.settings.restart {
+            Restart::Never => false,
+            Restart::OnFailure => !status.success(),
+            Restart::Always => true,
+        }
+    }
+
+    /// Waits. If somebody wants us to stop meanwhile, it says how the command had ended.
+    async fn pause(&self, span: Duration) -> Option<ExitStatus> {
+        let ended = self.ended.get();
+        let mut over = std::pin::pin!(sleep(span));
+        loop {
+            tokio::select! {
+                () = &mut over => return None,
+                signal = self.signals.next() => {
+                    if self.take(signal) {
+                        return ended.or(Some(ExitStatus::default()));
+                    }
+                }
+            }
+        }
+    }
+
     /// The first stop. The harder one is the library's to time: it drops the work.
     fn stop_command(&self, running: &mut Running<'_>, own: &Ownership, ending: Ending) {
         let timing = &self.settings.timing;
@@ -196,33 +299,42 @@ impl Work<'_> {
         if limit.is_zero() {
             return;
         }
-        // What the terminal sent the command has got already.
-        if asked.is_none_or(|asked| !asked.from_terminal) {
-            running.signal(asked.map_or(libc::SIGTERM, |asked| asked.number));
+        match asked {
+            _ if !ending.is_gentle() => running.lose(),
+            // What the terminal sent the command has got already.
+            Some(asked) if asked.from_terminal => {}
+            Some(asked) => running.signal(asked.number),
+            None => running.signal(libc::SIGTERM),
         }
         output::stopping(running.name(), running.pid(), limit, asked);
         output::hint_on(ending, timing.trust(), timing.ttl());
     }
 
-    fn command(&self, own: &Ownership) -> Command {
-        let mut command = Command::new(&self.settings.program);
-        command
-            .args(&self.settings.arguments)
-            .env_remove(place::VARIABLE)
-            .env("TENURE_RESOURCE", own.resource().as_str())
-            .env("TENURE_TICKET", own.ticket().to_string())
-            .env("TENURE_TERM", own.term().to_string())
-            .env("TENURE_TOKEN", own.token().to_string())
-            .env("TENURE_WORKER", self.worker);
-        command
+    fn variables(&self, own: &Ownership) -> Vec<(String, String)> {
+        let told = [
+            ("TENURE_RESOURCE", own.resource().as_str().to_owned()),
+            ("TENURE_TICKET", own.ticket().to_string()),
+            ("TENURE_TERM", own.term().to_string()),
+            ("TENURE_TOKEN", own.token().to_string()),
+            ("TENURE_WORKER", self.worker.to_owned()),
+        ];
+        told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// Somebody wants us to stop. Says whether that is new.
-    fn stop(&self, signal: Caught) -> bool {
+    /// A signal is for us, or for the command. Says whether somebody wants us to stop, and that is new.
+    fn take(&self, signal: Caught) -> bool {
+        if !signal.asks_to_stop {
+            // What the terminal sent the command has got already.
+            if !signal.from_terminal {
+                self.link.pass_on(signal.number);
+            }
+            return false;
+        }
         let is_first = self.asked.get().is_none();
         if is_first {
             self.asked.set(Some(signal));
             self.ended.set(None);
+            self.supervisor.stopping();
         } else if signal.number == libc::SIGINT {
             self.hurried.notify_one();
         }
@@ -239,13 +351,17 @@ impl Work<'_> {
         }
     }
 
-    /// Says what happens; of a wait only once why.
-    fn tell(&self, change: Change) {
+    /// Says what happens; of a wait only once why. Whether this is to be the end, and that is new.
+    fn tell(&self, change: Change) -> bool {
         match change {
             Change::Acquired(grant) => self.present.set(Some(grant)),
-            Change::Ended(_, ending) => self.tell_ending(ending),
+            Change::Ended(_, ending) => {
+                self.tell_ending(ending);
+                return self.is_end(ending) && self.gives_up.replace(Some(Exit::LOST)).is_none();
+            }
             Change::Waiting(waiting) => {
                 self.is_queued.notify_one();
+                self.supervisor.status(&format!("waits for `{}`", self.settings.resource));
                 // Not at all if it never wanted to wait.
                 let waits = self.was_owner.get() || self.settings.wait.is_none_or(|wait| !wait.is_zero());
                 if waits && waiting.why != Why::Turn && !self.waits.replace(true) {
@@ -255,17 +371,27 @@ impl Work<'_> {
             }
             _ => {}
         }
+        false
+    }
+
+    /// Whether such an end of an ownership is the end of `tenure`.
+    fn is_end(&self, ending: Ending) -> bool {
+        match self.settings.again {
+            _ if matches!(ending, Ending::Left | Ending::Finished) => false,
+            Again::Always => false,
+            Again::AfterHandOver => !ending.is_gentle(),
+            Again::Never => true,
+        }
     }
 }
 
-fn ended_by_itself(ended: io::Result<ExitStatus>) -> Outcome {
-    match ended {
-        Ok(status) => Outcome::Ended(status),
-        Err(error) => {
-            let failure = Failure::new("cannot tell how the command ended").because(&error);
-            Outcome::NotRun(Exit::FAILED, failure)
-        }
-    }
+/// After a loss, as this is, nobody asks for the outcome.
+fn not_begun() -> Outcome {
+    Outcome::NotRun(Exit::FAILED, Failure::new("the ownership ended before the command began"))
+}
+
+fn guard_lost(lost: GuardLost) -> Outcome {
+    Outcome::NotRun(Exit::FAILED, lost.into())
 }
 
 fn cannot_run(program: &OsStr, error: &io::Error) -> Outcome {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure::store::{Namespace, Tickets};
 use tenure::{Label, LimitError, ResourceName, Timing};
 
-use crate::args;
+use crate::args::{self, Restart};
 use crate::exit::Failure;
 use crate::place::Place;
 
@@ -19,6 +19,10 @@ pub(crate) struct Run {
     /// How long the first ownership may take to come.
     pub(crate) wait: Option<Duration>,
     pub(crate) label: Option<Label>,
+    pub(crate) priority: i32,
+    pub(crate) metadata: Option<String>,
+    pub(crate) again: Again,
+    pub(crate) restart: Restart,
     pub(crate) place: Place,
     pub(crate) namespace: Namespace,
     pub(crate) program: OsString,
@@ -35,12 +39,37 @@ impl Run {
             tickets: Tickets::new(typed.tickets)?,
             timing: typed.grace.map_or(timing, |grace| timing.with_grace(grace)),
             wait: typed.wait,
+            priority: typed.priority,
+            metadata: typed.metadata,
+            again: Again::meant_by(typed.once, typed.exit_on_loss),
+            restart: typed.restart,
             label: typed.label.map(|label| named(&label, Label::new)).transpose()?,
             namespace: named(&typed.at.namespace, Namespace::new)?,
             place: Place::find(typed.at.store)?,
             program,
             arguments: words.collect(),
         })
+    }
+}
+
+/// After which ends of an ownership, other than the command's own, `tenure` competes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// All.
+    Always,
+    /// Those that were asked for: what is lost ends `tenure`.
+    AfterHandOver,
+    /// None: the command is started at most once.
+    Never,
+}
+
+impl Again {
+    fn meant_by(once: bool, exit_on_loss: bool) -> Self {
+        match (once, exit_on_loss) {
+            (true, _) => Self::Never,
+            (false, true) => Self::AfterHandOver,
+            (false, false) => Self::Always,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who owns when somebody is killed: never two commands at once, and soon the next one.
 
 use super::command::ROLE;
-use super::scene::{Scene, Tenure, is_alive, kill, until, us};
+use super::scene::{Scene, Tenure, is_alive, until, us};
 
 /// How soon after `kill -9` the next command has to be there. The lease is 15 s: it was not waited for. A few
 /// milliseconds when nothing else runs.
@@ -70,22 +70,11 @@ fn take_over_twice(scene: &Scene, mut started: Vec<Tenure>) {
 }
 
 #[test]
-fn as_long_as_anything_of_the_command_lives_nobody_takes_its_worker_for_dead() {
+fn when_tenure_is_killed_so_is_all_that_its_command_started_before_the_next_one_begins() {
     let scene = Scene::new();
     let us = us();
-    // The shell dies with tenure; what it started in turn lives on.
-    let parent = ["sh", "-c", "\"$0\" \"$@\" & wait", us.as_str()];
-    let mut owner = scene.start_with("a", &["--ttl", "60s"], &[&parent, &ROLE[..]].concat());
-    let life = scene.life(1);
-    let _waiter = scene.start("b", &["--ttl", "60s"]);
-    scene.until_waiting(1);
-
-    owner.kill();
-    // The death is noticed within milliseconds, and the lock is tried, again and again: it is held.
-    until("the orphan lives on", || (scene.life(1).last_us > life.last_us + 300_000).then_some(()));
-    assert_eq!((scene.lives().len(), scene.standing()), (1, (vec!["a".to_owned()], vec!["b".to_owned()])));
-    kill(life.pid);
-
-    scene.life(2);
-    scene.assert_no_two_lived_at_once();
+    // The shell's child, deaf to SIGTERM, in a session of its own, with a parent that is gone.
+    let parent = ["sh", "-c", "trap '' TERM; (setsid \"$0\" \"$@\" &); sleep 600", us.as_str()];
+    let start = |label: &&str| scene.start_with(label, &[], &[&parent, &ROLE[..]].concat());
+    take_over_twice(&scene, ["a", "b", "c"].iter().map(start).collect());
 }

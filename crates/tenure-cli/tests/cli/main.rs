@@ -6,7 +6,11 @@
 mod command;
 mod deaths;
 mod ends;
+mod guard;
 mod input;
+mod notify;
+mod options;
 mod scene;
 mod status;
 mod stops;
+mod terminal;

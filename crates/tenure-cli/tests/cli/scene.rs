@@ -1,5 +1,7 @@
 //! A store in a folder of its own, `tenure` processes on it, and waiting for conditions with a limit.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -97,22 +99,13 @@ impl Scene {
     }
 
     /// The same for a shell script, with a terminal of its own, of which the other end is returned.
-    pub(crate) fn start_on_terminal(
-        &self,
-        label: &str,
-        options: &[&str],
-        script: &str,
-    ) -> (Tenure, std::fs::File) {
-        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it can be used");
-        let path = ptsname(&ours, Vec::new()).expect("a name").into_string().expect("UTF-8");
-        let theirs = std::fs::File::options().read(true).write(true).open(path).expect("the other end");
+    pub(crate) fn start_on_terminal(&self, label: &str, options: &[&str], script: &str) -> (Tenure, File) {
+        let (ours, theirs) = open_terminal();
         // Without a fork of its own, because we are not the leader of a group: the pid is that of `tenure`.
         let mut tenure = self.tenure_by(&["setsid", "--ctty", "env", "--default-signal=INT,HUP,QUIT,TERM"]);
         tenure.stdin(theirs);
         let started = self.start_by(tenure, label, options, &["sh", "-c", script], self.stderr(label));
-        (started, ours.into())
+        (started, ours)
     }
 
     fn start_by(
@@ -129,7 +122,7 @@ impl Scene {
     }
 
     fn stderr(&self, label: &str) -> Stdio {
-        std::fs::File::create(self.said(label)).expect("a file").into()
+        File::create(self.said(label)).expect("a file").into()
     }
 
     fn said(&self, label: &str) -> PathBuf {
@@ -175,6 +168,16 @@ impl Scene {
         (labels("owners"), labels("waiters"))
     }
 
+    /// Has an operator do something about the present ownership.
+    pub(crate) fn wish(&self, act: impl AsyncFnOnce(tenure::Namespace, u64)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let tools = tenure::Namespace::open(&self.url()).await.expect("a store");
+            let view = tools.read("job").await.expect("an answer").expect("it was claimed");
+            act(tools, view.owners[0].grant.token.0).await;
+        });
+    }
+
     /// Waits until so many wait.
     pub(crate) fn until_waiting(&self, count: usize) {
         until("workers that wait", || (self.standing().1.len() == count).then_some(()));
@@ -198,6 +201,16 @@ pub(crate) struct Tenure {
 impl Tenure {
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    /// The pid of its guard, its only child.
+    pub(crate) fn guard(&self) -> i32 {
+        let path = format!("/proc/{0}/task/{0}/children", self.pid());
+        until("a guard", || std::fs::read_to_string(&path).ok()?.split_whitespace().next()?.parse().ok())
     }
 
     /// `kill -9`. Returns when it has been dead for a moment, and when it was killed.
@@ -231,6 +244,19 @@ impl Drop for Tenure {
     }
 }
 
+/// Both ends of a terminal: ours, and that of those who run on it.
+pub(crate) fn open_terminal() -> (File, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = openpt(flags).expect("a terminal");
+    grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it can be used");
+    let path = ptsname(&ours, Vec::new()).expect("a name").into_string().expect("UTF-8");
+    let mut options = File::options();
+    // Not to become the terminal of this very process.
+    options.read(true).write(true).custom_flags(libc::O_NOCTTY);
+    (File::from(ours), options.open(path).expect("the other end"))
+}
+
 /// The path of this very program.
 pub(crate) fn us() -> String {
     std::env::current_exe().expect("this test has a path").into_os_string().into_string().expect("UTF-8")
@@ -244,5 +270,9 @@ pub(crate) fn is_alive(pid: i32) -> bool {
 }
 
 pub(crate) fn kill(pid: i32) {
-    kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL).expect("it is there");
+    send(pid, Signal::KILL);
+}
+
+pub(crate) fn send(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("it is there");
 }

@@ -1,0 +1,132 @@
+//! The process tree below this process, which is its subreaper: whoever loses its parent becomes our child.
+//!
+//! - Killed is by children, never by group: kill the children until none is left. Only a child's pid cannot become another's
+//!   while we look.
+//! - Gone is the tree when the kernel says that there are no children (ECHILD), and not before.
+
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal, wait,
+};
+
+/// What became of the children, as far as it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Reaped {
+    /// Those that have ended, with their raw statuses.
+    pub(crate) ended: Vec<(Pid, i32)>,
+    /// Whether none is left.
+    pub(crate) is_empty: bool,
+}
+
+/// Buries the children that have ended. Does not wait.
+pub(crate) fn reap() -> Reaped {
+    let mut reaped = Reaped::default();
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => reaped.ended.push((pid, status.as_raw())),
+            Ok(None) => return reaped,
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                reaped.is_empty = error == Errno::CHILD;
+                return reaped;
+            }
+        }
+    }
+}
+
+/// Kills every child but these. What they leave behind becomes ours: come again until none is left.
+pub(crate) fn kill_children(but: &[Pid]) {
+    for child in children(getpid()).into_iter().filter(|child| !but.contains(child)) {
+        // An error means that it has ended, or is not ours to kill.
+        let _gone = kill_process(child, Signal::KILL);
+    }
+}
+
+/// Sends a signal to everything below this process, and lets what is stopped run so that it can obey.
+pub(crate) fn signal_all(signal: Signal) {
+    let mut parents = vec![getpid()];
+    while let Some(parent) = parents.pop() {
+        for child in children(parent) {
+            // Its pid may have become another's between two looks, but not once it is held.
+            if let Ok(held) = pidfd_open(child, PidfdFlags::empty())
+                && parent_of(child) == Some(parent)
+            {
+                for signal in [signal, Signal::CONT] {
+                    let _gone = pidfd_send_signal(&held, signal);
+                }
+                parents.push(child);
+            }
+        }
+    }
+}
+
+/// How many there are below this process.
+pub(crate) fn count() -> usize {
+    let (mut parents, mut count) = (vec![getpid()], 0);
+    while let Some(parent) = parents.pop() {
+        let children = children(parent);
+        count += children.len();
+        parents.extend(children);
+    }
+    count
+}
+
+/// The children of a process. Those that come and go meanwhile may be missing.
+pub(crate) fn children(parent: Pid) -> Vec<Pid> {
+    by_thread(parent).unwrap_or_else(|_| by_parent(parent))
+}
+
+/// As the kernel lists them, where it does (CONFIG_PROC_CHILDREN).
+fn by_thread(parent: Pid) -> io::Result<Vec<Pid>> {
+    let mut children = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero()))? {
+        let listed = std::fs::read_to_string(thread?.path().join("children"))?;
+        children.extend(listed.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+    }
+    Ok(children)
+}
+
+/// All whose parent it is.
+fn by_parent(parent: Pid) -> Vec<Pid> {
+    let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = all.flatten().filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
+}
+
+/// Whether a process was stopped, is held by a tracer, or is dead: it does not go on by itself.
+pub(crate) fn stands_still(pid: Pid) -> bool {
+    field(pid, 0).is_none_or(|state| matches!(state.as_str(), "T" | "t" | "Z" | "X"))
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    Pid::from_raw(field(pid, 1)?.parse().ok()?)
+}
+
+/// What the kernel says of a process: its state, its parent, ...
+fn field(pid: Pid, number: usize) -> Option<String> {
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name before it, in brackets, may hold anything.
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(&stat[end + 1..]).ok()?;
+    fields.split_whitespace().nth(number).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_found_by_both_ways_of_looking() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("it runs");
+        let pid = Pid::from_child(&child);
+
+        let (by_thread, by_parent) = (by_thread(getpid()), by_parent(getpid()));
+        assert!(!stands_still(pid));
+        child.kill().and_then(|()| child.wait()).expect("it dies");
+
+        assert!(by_thread.expect("a list").contains(&pid) && by_parent.contains(&pid));
+        assert!(parent_of(pid).is_none() && stands_still(pid));
+    }
+}

@@ -1,0 +1,176 @@
+//! The guard: what it ends and when, and what happens when something happens to it.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::command::{ROLE, now_us};
+use super::scene::{Scene, Tenure, is_alive, kill, send, until, us};
+
+/// How soon after the end of a guard the next command has to be there. The lease is not waited for.
+const SOON_US: u64 = 1_000_000;
+
+/// Two that compete; the first owns.
+fn pair(scene: &Scene) -> (Tenure, Tenure) {
+    let first = scene.start("a", &["--ttl", "60s"]);
+    scene.life(1);
+    let second = scene.start("b", &["--ttl", "60s"]);
+    scene.until_waiting(1);
+    (first, second)
+}
+
+#[test]
+fn when_the_guard_is_killed_or_stopped_the_command_is_killed_and_the_ticket_is_free() {
+    for signal in [Signal::KILL, Signal::SEGV, Signal::STOP] {
+        let scene = Scene::new();
+        let (mut first, _second) = pair(&scene);
+        let life = scene.life(1);
+
+        let began_us = now_us();
+        send(first.guard(), signal);
+
+        let took_us = scene.life(2).first_us - began_us;
+        // A quarter of a margin of 6 s goes by before a stopped one is given up.
+        let limit_us = SOON_US + if signal == Signal::STOP { 3_000_000 } else { 0 };
+        assert!(took_us < limit_us, "{signal:?}: it took {took_us} us");
+        assert!(!is_alive(life.pid));
+        scene.assert_no_two_lived_at_once();
+        assert_eq!(first.ended().code(), Some(125), "{}", first.said());
+        assert!(first.said().contains("tenure: the guard process "), "{}", first.said());
+    }
+}
+
+#[test]
+fn a_worker_that_waits_without_a_guard_leaves_the_queue() {
+    let scene = Scene::new();
+    let (_first, mut second) = pair(&scene);
+
+    kill(second.guard());
+
+    assert_eq!(second.ended().code(), Some(125));
+    assert_eq!(scene.standing(), (vec!["a".to_owned()], vec![]));
+}
+
+#[test]
+fn a_worker_that_is_killed_while_it_waits_leaves_the_queue_at_once() {
+    let scene = Scene::new();
+    let (_first, mut second) = pair(&scene);
+    let guard = second.guard();
+
+    second.kill();
+
+    until("it has left", || scene.standing().1.is_empty().then_some(()));
+    until("its guard has ended", || (!is_alive(guard)).then_some(()));
+}
+
+#[test]
+fn signals_of_the_terminal_and_of_strangers_go_past_the_guard() {
+    let scene = Scene::new();
+    let tenure = scene.start("a", &["--ttl", "60s"]);
+    let life = scene.life(1);
+    let guard = tenure.guard();
+
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::TSTP, Signal::USR1] {
+        send(guard, signal);
+    }
+
+    until("the command goes on", || (scene.life(1).lines > life.lines + 100).then_some(()));
+    assert!(is_alive(guard));
+    drop(tenure);
+    until("the guard ends with what it guards", || (!is_alive(guard)).then_some(()));
+}
+
+#[test]
+fn what_a_command_leaves_behind_is_stopped_before_the_ticket_is_free() {
+    let scene = Scene::new();
+    let us = us();
+    // It ends with 7 as soon as its daemon lives, which is deaf to SIGTERM.
+    let script = "trap '' TERM; (setsid \"$0\" \"$@\" &); until [ -e lives ]; do sleep 0.01; done; exit 7";
+    let parent = ["sh", "-c", script, us.as_str()];
+    let mut first = scene.start_with("a", &["--grace", "400ms"], &[&parent, &ROLE[..]].concat());
+
+    assert_eq!(first.ended().code(), Some(7));
+
+    assert!(!is_alive(scene.life(1).pid));
+    let said = first.said();
+    assert!(said.contains("tenure: `sh` has ended and left 1 process behind"), "{said}");
+    assert_eq!(scene.standing(), (vec![], vec![]));
+}
+
+#[test]
+fn a_loss_ends_the_whole_tree_with_sigterm_first() {
+    let scene = Scene::new();
+    // Each of the three notes the signal; the daemon never ends by itself.
+    let note = "trap 'echo $PART >> terms; [ $PART = daemon ] || exit' TERM; echo $$ >> pids; while :; do sleep 0.01; done";
+    let script =
+        format!("PART=child sh -c \"$NOTE\" & (PART=daemon setsid sh -c \"$NOTE\" &); PART=root; {note}");
+    std::fs::create_dir(scene.file("shelf")).expect("a folder");
+    let url = format!("sqlite:{}", scene.file("shelf/tenure.db").display());
+    let script = format!("export NOTE=\"{}\"; {script}", note.replace('$', "\\$"));
+    let tenure = scene.start_script("a", &["--ttl", "4s", "--store", &url], &script);
+    until("three processes", || (scene.lines("pids").len() == 3).then_some(()));
+
+    std::fs::rename(scene.file("shelf"), scene.file("gone")).expect("it was there");
+
+    let pids: Vec<i32> = scene.lines("pids").iter().map(|pid| pid.parse().expect("a pid")).collect();
+    until("the end of all", || (!pids.iter().any(|pid| is_alive(*pid))).then_some(()));
+    let mut terms = scene.lines("terms");
+    terms.sort();
+    assert_eq!(terms, ["child", "daemon", "root"], "{}", tenure.said());
+}
+
+#[test]
+fn the_command_is_a_child_of_the_guard_in_the_process_group_of_tenure() {
+    let scene = Scene::new();
+    let tenure = scene.start("a", &["--ttl", "60s"]);
+    let life = scene.life(1);
+    let of = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+        let (_, fields) = stat.rsplit_once(") ").expect("fields");
+        let numbers: Vec<i32> =
+            fields.split(' ').skip(1).take(3).map(|field| field.parse().expect("a number")).collect();
+        (numbers[0], numbers[1], numbers[2])
+    };
+
+    let (main, guard) = (tenure.pid(), tenure.guard());
+
+    let (_, group, session) = of(main);
+    assert_eq!(of(guard), (main, group, session));
+    assert_eq!(of(life.pid), (guard, group, session));
+    let name = std::fs::read_to_string(format!("/proc/{guard}/comm")).expect("it lives");
+    assert_eq!(name.trim(), "tenure-guard");
+}
+
+#[test]
+fn the_command_itself_dies_with_tenure_and_guard_in_one_stroke() {
+    let scene = Scene::new();
+    let mut tenure = scene.start_deaf("a", &["--ttl", "60s"]);
+    let life = scene.life(1);
+    let guard = tenure.guard();
+    // Neither of them can do anything any more.
+    for pid in [guard, tenure.pid()] {
+        send(pid, Signal::STOP);
+    }
+
+    kill(guard);
+    tenure.kill();
+
+    until("the end of the command", || (!is_alive(life.pid)).then_some(()));
+}
+
+#[test]
+fn a_command_is_not_started_by_a_guard_that_comes_too_late() {
+    let scene = Scene::new();
+    let mut first = scene.start("a", &["--ttl", "1s"]);
+    scene.life(1);
+    let mut second = scene.start("b", &["--ttl", "1s"]);
+    scene.until_waiting(1);
+
+    // It cannot start what it is told to, and is given up.
+    send(second.guard(), Signal::STOP);
+    first.kill();
+
+    assert_eq!(second.ended().code(), Some(125), "{}", second.said());
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(scene.lives().len(), 1);
+}
