@@ -71,7 +71,7 @@ pub use self::campaign::{Campaign, CampaignBuilder, CampaignWith, Changes, Ticke
 pub use self::clock::ClockByHand;
 pub use self::error::{Error, Kind};
 pub use self::flapping::Flapping;
-pub use self::namespace::Namespace;
+pub use self::namespace::{Measured, Namespace, RoundTrip};
 pub use self::ownership::{Lost, Ownership};
 pub use self::seat::Change;
 pub use self::worker::{Worker, WorkerBuilder};

@@ -1,4 +1,6 @@
-//! A store as tools see it: reading and operators' wishes. Takes no lease.
+//! A store as tools see it: reading and operators' wishes. Takes no lease, but to measure what a renewal costs.
+
+mod measure;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +10,7 @@ use tenure_core::{
 };
 use tokio::sync::oneshot;
 
+pub use self::measure::{Measured, RoundTrip};
 use crate::Error;
 use crate::driver::Driver;
 use crate::store::{self, Concern, Entry, Opened, Pending, Store};
@@ -149,12 +152,20 @@ impl Namespace {
         &self,
         ask: impl FnOnce(Arc<dyn Store>) -> Pending<'static, T> + Send + 'static,
     ) -> Result<T, Error> {
+        self.ask_store_within(PATIENCE, ask).await
+    }
+
+    async fn ask_store_within<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        ask: impl FnOnce(Arc<dyn Store>) -> Pending<'static, T> + Send + 'static,
+    ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
         let store = self.opened.store.clone();
         let driver: &Driver = &self.opened.driver;
         driver.spawn(Box::pin(async move {
-            let said = tokio::time::timeout(PATIENCE, ask(store)).await;
-            let silent = |_| Error::unavailable(format!("the store did not answer within {PATIENCE:?}"));
+            let said = tokio::time::timeout(limit, ask(store)).await;
+            let silent = |_| Error::unavailable(format!("the store did not answer within {limit:?}"));
             // Whoever asked may have given up.
             let _gone = answer.send(said.map_err(silent).flatten());
         }))?;

@@ -65,6 +65,29 @@ async fn a_lease_that_is_closed_from_outside_lets_the_next_one_in() {
     assert_eq!(history[1].what, tenure::Happened::Died);
 }
 
+#[tokio::test]
+async fn measuring_a_store_asks_and_renews_and_leaves_nothing_behind() {
+    let opened = Opened::memory(Arc::new(MemoryStore::new())).expect("a store");
+    let (tools, span) = (tenure::Namespace::on(opened.clone()), Duration::from_millis(20));
+
+    let fresh = tools.measure("probe", span).await.expect("answers");
+    assert!(!fresh.asked.is_empty() && !fresh.renewed.is_empty());
+    assert_eq!(fresh.longest, Duration::ZERO);
+    let timing = Timing::new(Duration::from_secs(3)).expect("it is sound");
+    let worker = Worker::on(opened).timing(timing).connect().await.expect("a worker");
+    let own = worker.campaign("job").acquire().await.expect("it owns");
+
+    // The lease that it renewed was not longer than any before; nobody was kept waiting, nothing is written down.
+    for _ in 0..2 {
+        assert_eq!(tools.measure("probe", span).await.expect("answers").longest, Duration::from_secs(3));
+    }
+    assert!(own.holds());
+    let view = tools.read("job").await.expect("an answer").expect("it was claimed");
+    assert_eq!((view.owners.len(), view.waiters.len()), (1, 0));
+    assert_eq!(tools.history_of_all().await.expect("an answer").len(), 1);
+    assert!(tools.measure("", span).await.is_err(), "no label");
+}
+
 // req: O8 T6
 #[tokio::test]
 async fn the_cleanup_runs_once_per_win_and_before_the_ticket_is_free() {

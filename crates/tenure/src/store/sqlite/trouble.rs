@@ -49,6 +49,10 @@ impl Trouble {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 Error::unavailable(format!("{what}: another process is writing to it"))
             }
+            // There is no room for the index of the log, which the first who comes makes.
+            _ if extended(&error) == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => {
+                Error::unavailable(format!("{what}: the disk is full"))
+            }
             Some(ErrorCode::DiskFull) => Error::unavailable(format!("{what}: the disk is full")),
             Some(ErrorCode::NotADatabase) => Error::corrupt(format!("{what}: it is not a SQLite database")),
             Some(ErrorCode::DatabaseCorrupt) => Error::corrupt(format!("{what}: the file is damaged")),
@@ -63,6 +67,10 @@ impl Trouble {
         }
         .because(error)
     }
+}
+
+fn extended(error: &rusqlite::Error) -> Option<i32> {
+    error.sqlite_error().map(|error| error.extended_code)
 }
 
 /// What a text in the database should have been.
