@@ -1,9 +1,20 @@
 //! What was typed. What it means is decided in `settings`.
 
+mod helping;
+mod looking;
+
 use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+
+use self::helping::{ABOUT_COMPLETIONS, ABOUT_DEMO, ABOUT_MAN, AFTER_COMPLETIONS, AFTER_DEMO, AFTER_MAN};
+pub(crate) use self::helping::{Completions, Demo, DemoWorker, Man};
+use self::looking::{
+    ABOUT_CONFIG, ABOUT_DOCTOR, ABOUT_EXPLAIN, ABOUT_HISTORY, ABOUT_STEP_DOWN, AFTER_CONFIG, AFTER_DOCTOR,
+    AFTER_EXPLAIN, AFTER_HISTORY, AFTER_STEP_DOWN,
+};
+pub(crate) use self::looking::{Config, Doctor, Explain, History, StepDown};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -54,6 +65,7 @@ const AFTER_STATUS: &str = "\
 Examples:
   tenure status
   tenure status nightly-report
+  tenure status --watch
   tenure status --json | jq '.resources[].owners[].worker'";
 
 /// Runs a command only while it owns a ticket of a resource, among all who share its store, and says who owns what.
@@ -73,6 +85,32 @@ pub(crate) enum Wanted {
     /// Show owners and waiters
     #[command(long_about = ABOUT_STATUS, after_help = AFTER_STATUS)]
     Status(Status),
+    /// Show who owned what, when, and why it ended
+    #[command(long_about = ABOUT_HISTORY, after_help = AFTER_HISTORY)]
+    History(History),
+    /// Ask an owner to hand over, and wait until it has
+    #[command(long_about = ABOUT_STEP_DOWN, after_help = AFTER_STEP_DOWN)]
+    StepDown(StepDown),
+    /// Say why this one owns, who is next, and what if it died
+    #[command(long_about = ABOUT_EXPLAIN, after_help = AFTER_EXPLAIN)]
+    Explain(Explain),
+    /// Say whether the store is safe, how fast it is, and which ttl fits
+    #[command(long_about = ABOUT_DOCTOR, after_help = AFTER_DOCTOR)]
+    Doctor(Doctor),
+    /// Show the settings in force, and where each came from
+    #[command(long_about = ABOUT_CONFIG, after_help = AFTER_CONFIG)]
+    Config(Config),
+    /// Show what it does, with real workers, in a minute
+    #[command(long_about = ABOUT_DEMO, after_help = AFTER_DEMO)]
+    Demo(Demo),
+    #[command(hide = true)]
+    DemoWorker(DemoWorker),
+    /// Print completions for a shell
+    #[command(long_about = ABOUT_COMPLETIONS, after_help = AFTER_COMPLETIONS)]
+    Completions(Completions),
+    /// Print the manual as a man page
+    #[command(long_about = ABOUT_MAN, after_help = AFTER_MAN)]
+    Man(Man),
 }
 
 #[derive(Debug, clap::Args)]
@@ -148,6 +186,10 @@ pub(crate) struct Status {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Draw it anew again and again, with bars of who owned in the last while, until q is pressed
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) watch: bool,
+
     #[command(flatten)]
     pub(crate) at: At,
 }
@@ -155,23 +197,27 @@ pub(crate) struct Status {
 /// Where the data lives.
 #[derive(Debug, clap::Args)]
 pub(crate) struct At {
-    /// The store: sqlite:PATH for one host, redis://HOST for many [default: $TENURE_STORE, else a SQLite file in the
-    /// user's state folder]
+    /// The store: sqlite:PATH for one host, redis://HOST or postgres://HOST/DATABASE for many [default: $TENURE_STORE,
+    /// else a SQLite file in the user's state folder]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
 
     /// The part of the store that one fleet uses: 1 to 40 of a-z 0-9 _ -, not beginning with pg_
     #[arg(long, default_value = "tenure")]
     pub(crate) namespace: String,
+
+    /// Wait for a store that is not there yet, instead of failing
+    #[arg(long)]
+    pub(crate) wait_for_store: bool,
 }
 
 /// How many; which are too many is decided later.
-fn count(typed: &str) -> Result<u32, String> {
+pub(crate) fn count(typed: &str) -> Result<u32, String> {
     typed.parse().map_err(|_| format!("it is not a number from 1 to {}", tenure::store::Tickets::MOST))
 }
 
 /// A span as people write it: `1500ms`, `15s`, `2m`, `1h`; also `1.5s`.
-fn duration(typed: &str) -> Result<Duration, String> {
+pub(crate) fn duration(typed: &str) -> Result<Duration, String> {
     let ends = typed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(typed.len());
     let (number, unit) = typed.split_at(ends);
     let unit_seconds = match unit {

@@ -11,6 +11,8 @@ pub(crate) struct Exit(u8);
 impl Exit {
     /// All is well.
     pub(crate) const OK: Self = Self(0);
+    /// What was examined does not keep every promise.
+    pub(crate) const UNSAFE: Self = Self(1);
     /// No ticket within the time that was given.
     pub(crate) const NOT_ELECTED: Self = Self(123);
     /// The ownership was lost, and `tenure` was told not to compete again.

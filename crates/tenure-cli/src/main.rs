@@ -4,41 +4,76 @@
 //! with `unsafe`, `guard` another process. Here is only which of them comes after which.
 
 mod args;
+mod config;
+mod demo;
+mod doctor;
 mod exit;
+mod explain;
 mod guard;
+mod helping;
+mod history;
 mod link;
 mod notify;
 mod output;
 mod place;
 mod process;
+mod reading;
 mod run;
 mod settings;
 mod standstill;
 mod status;
+mod step_down;
+mod timeline;
 mod tree;
 mod trouble;
+mod watch;
 mod wire;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use self::args::{Args, Wanted};
+use self::config::Found;
 use self::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
-    let exit = match Args::try_parse() {
-        Ok(args) => carry_out(args).unwrap_or_else(|failure| {
-            output::failed(&failure);
-            Exit::FAILED
-        }),
-        Err(told) => output::told_by_clap(&told),
+    let exit = match understood() {
+        Ok((args, typed, found)) => carry_out(args, &typed, &found),
+        Err(Misunderstood::ByClap(told)) => Ok(output::told_by_clap(&told)),
+        Err(Misunderstood::Settings(failure)) => Err(failure),
     };
+    let exit = exit.unwrap_or_else(|failure| {
+        output::failed(&failure);
+        Exit::FAILED
+    });
     output::finish();
     exit.into()
 }
 
-fn carry_out(args: Args) -> Result<Exit, Failure> {
+enum Misunderstood {
+    ByClap(clap::Error),
+    Settings(Failure),
+}
+
+/// What was typed, filled up from the environment and the file.
+fn understood() -> Result<(Args, ArgMatches, Found), Misunderstood> {
+    let command = || config::with_settings(Args::command());
+    // Without settings first: whoever asks for help is helped, whatever stands in a file.
+    let typed = command().try_get_matches().map_err(Misunderstood::ByClap)?;
+    let (typed, found) = match typed.subcommand_name() {
+        Some("completions" | "man" | "demo" | "demo-worker") => (typed, Found::default()),
+        _ => {
+            let found = Found::gather().map_err(Misunderstood::Settings)?;
+            let typed = found.apply_to(command()).try_get_matches().map_err(Misunderstood::ByClap)?;
+            (typed, found)
+        }
+    };
+    let args = Args::from_arg_matches(&typed).map_err(Misunderstood::ByClap)?;
+    Ok((args, typed, found))
+}
+
+fn carry_out(args: Args, typed_all: &ArgMatches, found: &Found) -> Result<Exit, Failure> {
     match args.wanted {
         Wanted::Run(typed) => {
             let settings = settings::Run::meant_by(typed)?;
@@ -50,11 +85,26 @@ fn carry_out(args: Args) -> Result<Exit, Failure> {
             block_on(run::run(settings, signals, guard))
         }
         Wanted::Status(typed) => block_on(status::status(settings::Status::meant_by(typed)?)),
+        Wanted::History(typed) => block_on(history::history(typed)),
+        Wanted::StepDown(typed) => block_on(step_down::step_down(typed)),
+        Wanted::Explain(typed) => block_on(explain::explain(typed)),
+        Wanted::Doctor(typed) => block_on(doctor::doctor(typed)),
+        Wanted::Config(typed) => {
+            config::config(&typed, typed_all.subcommand_matches("config").unwrap_or(typed_all), found)
+        }
+        Wanted::Demo(typed) => block_on(demo::demo(typed)),
+        Wanted::DemoWorker(typed) => block_on(demo::work(typed)),
+        Wanted::Completions(typed) => helping::completions(&typed),
+        Wanted::Man(typed) => helping::man(&typed),
     }
 }
 
 /// Everything happens on the main thread.
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failure::new("cannot start a runtime").because(&error))?.block_on(future)
+    let runtime = runtime.map_err(|error| Failure::new("cannot start a runtime").because(&error))?;
+    let done = runtime.block_on(future);
+    // A disk may hang on a thread of its own; nobody waits for that in order to be told.
+    runtime.shutdown_background();
+    done
 }

@@ -1,4 +1,11 @@
 //! The one file that prints. Data goes to stdout, everything else to stderr: what happened, to what, why.
+//!
+//! Beside it: `text` makes tables of what it is given, and harmless what could steer a terminal; `style` knows what a
+//! terminal can show, `screen` draws on the whole of it.
+
+mod screen;
+mod style;
+mod text;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -7,6 +14,9 @@ use std::time::Duration;
 
 use tenure::{Ending, Waiting, Why};
 
+pub(crate) use self::screen::{Line, Screen, Wish};
+pub(crate) use self::style::{Colour, Style};
+pub(crate) use self::text::{Table, clean, cut, escaped, short_span, span, width};
 use crate::exit::{Exit, Failure};
 use crate::place::Place;
 use crate::process::{Caught, Killing};
@@ -71,6 +81,13 @@ pub(crate) fn finish() {
     }
 }
 
+/// Data for programs.
+pub(crate) fn json(report: &impl serde::Serialize) -> Result<(), Failure> {
+    let written = serde_json::to_string_pretty(report);
+    let written = written.map_err(|error| Failure::new("cannot write JSON").because(&error))?;
+    data(&(escaped(&written) + "\n"))
+}
+
 /// Data, as it is. Who reads only the beginning of it is served well.
 pub(crate) fn data(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
@@ -109,19 +126,6 @@ pub(crate) fn told_by_clap(told: &clap::Error) -> Exit {
 }
 
 // ---- run ---------------------------------------------------------------------------------------------------
-
-/// A span for people, not finer than they can use.
-pub(crate) fn span(span: Duration) -> String {
-    let millis = span.as_millis();
-    match millis {
-        0..1_000 => format!("{millis}ms"),
-        1_000..60_000 if millis % 1_000 < 100 => format!("{}s", millis / 1_000),
-        1_000..60_000 => format!("{}.{}s", millis / 1_000, millis % 1_000 / 100),
-        60_000..3_600_000 => format!("{}m {}s", millis / 60_000, millis / 1_000 % 60),
-        3_600_000..86_400_000 => format!("{}h {}m", millis / 3_600_000, millis / 60_000 % 60),
-        _ => format!("{}d {}h", millis / 86_400_000, millis / 3_600_000 % 24),
-    }
-}
 
 pub(crate) fn waiting(resource: &str, place: &Place, waiting: Waiting) {
     let why = match waiting.why {
@@ -236,9 +240,9 @@ pub(crate) fn from_guard(line: &str) {
     }
 }
 
-/// What was typed comes back in messages, and must not steer a terminal.
+/// What was typed or read comes back in messages, and must not steer a terminal.
 fn without_control(line: &str) -> String {
-    line.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+    line.split('\n').map(clean).collect::<Vec<String>>().join("\n")
 }
 
 /// What the library warns of.
@@ -273,22 +277,59 @@ pub(crate) fn never_claimed(resource: &str) {
     say(&format!("`{resource}` was never claimed"));
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A store that is not there yet, and is waited for.
+pub(crate) fn waiting_for_store(why: &Failure) {
+    say(&format!("waiting for the store: {why}"));
+}
 
-    #[test]
-    fn spans_are_as_fine_as_people_can_use() {
-        for (millis, shown) in [
-            (0, "0ms"),
-            (750, "750ms"),
-            (12_000, "12s"),
-            (1_500, "1.5s"),
-            (123_000, "2m 3s"),
-            (7_500_000, "2h 5m"),
-            (90_000_000, "1d 1h"),
-        ] {
-            assert_eq!(span(Duration::from_millis(millis)), shown);
+// ---- step-down ---------------------------------------------------------------------------------------------
+
+/// What became of a ticket.
+#[derive(Debug)]
+pub(crate) enum Handed {
+    To { worker: String, ticket: u32, term: u64, token: u64, took: Duration, is_same: bool },
+    ToNobody { waiting: usize },
+}
+
+pub(crate) fn asked(resource: &str, worker: &str, term: u64) {
+    say(&format!("asked `{worker}` to hand over `{resource}` (term {term}); waiting until it has"));
+}
+
+pub(crate) fn taken_away(resource: &str, worker: &str, term: u64) {
+    say(&format!("took `{resource}` (term {term}) away from `{worker}`"));
+    hint("until it learns of that, at its next renewal, it may go on working: only the token protects");
+}
+
+pub(crate) fn not_handed_over(resource: &str, worker: &str, waited: &str) {
+    say(&format!("`{worker}` has not handed over `{resource}` within {waited}; it stays asked"));
+    hint("`tenure step-down --force` takes it away at once; then only the token protects");
+}
+
+pub(crate) fn handed_over(resource: &str, handed: &Handed) -> Result<(), Failure> {
+    let resource = clean(resource);
+    data(&match handed {
+        Handed::To { worker, ticket, term, token, took, is_same } => {
+            let who = match is_same {
+                true => format!("nobody else wanted `{resource}`: `{}` owns it again", clean(worker)),
+                false => format!("`{}` owns `{resource}` now", clean(worker)),
+            };
+            format!("{who} (ticket {ticket}, term {term}, token {token}), after {}\n", span(*took))
+        }
+        Handed::ToNobody { waiting: 0 } => format!("nobody owns `{resource}` now, and nobody wants it\n"),
+        Handed::ToNobody { waiting } => {
+            format!("nobody owns `{resource}` now; {waiting} wait for it, and have not taken it yet\n")
+        }
+    })
+}
+
+// ---- config ------------------------------------------------------------------------------------------------
+
+pub(crate) fn which_file(file: Option<&str>, looked_for: &[std::path::PathBuf]) {
+    match file {
+        Some(file) => say(&format!("settings from `{file}`")),
+        None => {
+            let places: Vec<String> = looked_for.iter().map(|path| format!("`{}`", path.display())).collect();
+            say(&format!("there is no file with settings: neither {}", places.join(" nor ")));
         }
     }
 }

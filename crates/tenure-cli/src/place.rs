@@ -1,4 +1,4 @@
-//! Which store: the one that was named, else `TENURE_STORE`, else a file in the user's state folder.
+//! Which store: the one that was named, else a file in the user's state folder.
 
 use std::fmt;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,14 +17,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn find(typed: Option<String>) -> Result<Self, Failure> {
-        let named = match typed {
-            Some(url) => Some(url),
-            None => std::env::var_os(VARIABLE)
-                .filter(|url| !url.is_empty())
-                .map(|url| url.into_string().map_err(|_| Failure::new(format!("{VARIABLE} is not UTF-8"))))
-                .transpose()?,
-        };
+    pub(crate) fn find(named: Option<String>) -> Result<Self, Failure> {
         match named {
             // A command behind it would look protected and be protected from nobody.
             Some(url) if url.split(':').next() == Some("memory") => Err(Failure::new(format!(
@@ -63,6 +56,16 @@ impl Place {
         self.folder.is_some()
     }
 
+    /// Whether the store finds out by itself that a process is gone.
+    pub(crate) fn proves_deaths(&self) -> bool {
+        self.is_file() && !self.url.ends_with("?proof=off")
+    }
+
+    /// Whether it is a file of this host, and goes by the host's own clock.
+    pub(crate) fn is_file(&self) -> bool {
+        self.url.starts_with("sqlite:")
+    }
+
     /// Makes the folder of the default store, for this user only. One that was named has to be there.
     pub(crate) fn make_folder(&self) -> Result<(), Failure> {
         let Some(folder) = &self.folder else { return Ok(()) };
@@ -95,7 +98,7 @@ impl fmt::Debug for Place {
 
 /// The URL without its password, and of a server's URL without its parameters, which may hold one, too. Where it
 /// cannot be told what is the password, only the scheme is shown.
-fn without_secrets(url: &str) -> String {
+pub(crate) fn without_secrets(url: &str) -> String {
     let shown: String = url.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     let Some((scheme, rest)) = shown.split_once("://") else { return shown };
     // Up to the last: a password may hold one that nobody escaped.

@@ -17,6 +17,7 @@ use crate::link::{Begun, GuardLost, Link, Running, Start};
 use crate::notify::Supervisor;
 use crate::output::{self, Silence};
 use crate::process::{Caught, Killing, Listening, Signals};
+use crate::reading::patiently;
 use crate::settings::{self, Again};
 use crate::standstill::Standstill;
 
@@ -26,11 +27,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Runs the command until it ends by itself, or somebody stops `tenure`.
 pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted) -> Result<Exit, Failure> {
-    let (signals, began_at) = (signals.listen()?, Instant::now());
+    let signals = signals.listen()?;
     let link = Link::new(guard, settings.timing.margin())?;
-    let worker = connect(&settings, &link).await;
-    let worker = worker.inspect_err(|_| link.farewell())?;
-    let limit = settings.timing.ttl() / 3;
+    let worker = tokio::select! {
+        worker = connect(&settings, &link) => worker.inspect_err(|_| link.farewell())?,
+        // A store that is waited for may never come.
+        asked = asked_to_stop(&signals) => {
+            link.farewell();
+            return Ok(Exit::by_signal(asked.number));
+        }
+    };
+    let (limit, began_at) = (settings.timing.ttl() / 3, Instant::now());
     let work = Work {
         settings: &settings,
         signals: &signals,
@@ -72,17 +79,29 @@ pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted
 
 async fn connect(settings: &settings::Run, link: &Link) -> Result<Worker, Failure> {
     settings.place.make_folder()?;
-    let mut builder = Worker::builder(settings.place.url())
-        .namespace(settings.namespace.as_str())
-        .timing(settings.timing)
-        .guarded_by(link.page().clone());
-    if let Some(label) = &settings.label {
-        builder = builder.label(label.as_str());
+    let connect = async || {
+        let builder = Worker::builder(settings.place.url());
+        let mut builder = builder.namespace(settings.namespace.as_str()).timing(settings.timing);
+        builder = builder.guarded_by(link.page().clone());
+        if let Some(label) = &settings.label {
+            builder = builder.label(label.as_str());
+        }
+        if let Some(metadata) = &settings.metadata {
+            builder = builder.metadata(metadata.as_str());
+        }
+        builder.connect().await
+    };
+    patiently(&settings.place, settings.waits_for_store, connect).await
+}
+
+/// The first signal that asks us to stop; the others are for a command that does not run yet.
+async fn asked_to_stop(signals: &Listening) -> Caught {
+    loop {
+        let signal = signals.next().await;
+        if signal.asks_to_stop {
+            return signal;
+        }
     }
-    if let Some(metadata) = &settings.metadata {
-        builder = builder.metadata(metadata.as_str());
-    }
-    builder.connect().await.map_err(|error| settings.place.cannot_open(error))
 }
 
 /// How the work came to its own end.

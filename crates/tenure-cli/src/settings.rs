@@ -9,6 +9,7 @@ use tenure::{Label, LimitError, ResourceName, Timing};
 use crate::args::{self, Restart};
 use crate::exit::Failure;
 use crate::place::Place;
+use crate::reading::Reading;
 
 /// A command to be run.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Run {
     pub(crate) again: Again,
     pub(crate) restart: Restart,
     pub(crate) place: Place,
+    /// Whether a store that is not there yet is waited for.
+    pub(crate) waits_for_store: bool,
     pub(crate) namespace: Namespace,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
@@ -46,6 +49,7 @@ impl Run {
             label: typed.label.map(|label| named(&label, Label::new)).transpose()?,
             namespace: named(&typed.at.namespace, Namespace::new)?,
             place: Place::find(typed.at.store)?,
+            waits_for_store: typed.at.wait_for_store,
             program,
             arguments: words.collect(),
         })
@@ -78,8 +82,7 @@ impl Again {
 pub(crate) struct Status {
     pub(crate) resource: Option<ResourceName>,
     pub(crate) form: Form,
-    pub(crate) place: Place,
-    pub(crate) namespace: Namespace,
+    pub(crate) reading: Reading,
 }
 
 /// For whom it is written.
@@ -87,21 +90,26 @@ pub(crate) struct Status {
 pub(crate) enum Form {
     People,
     Programs,
+    /// Those who want to see it change.
+    Watchers,
 }
 
 impl Status {
     pub(crate) fn meant_by(typed: args::Status) -> Result<Self, Failure> {
         Ok(Self {
             resource: typed.resource.map(|name| named(&name, ResourceName::new)).transpose()?,
-            form: if typed.json { Form::Programs } else { Form::People },
-            namespace: named(&typed.at.namespace, Namespace::new)?,
-            place: Place::find(typed.at.store)?,
+            form: match (typed.json, typed.watch) {
+                (true, _) => Form::Programs,
+                (false, true) => Form::Watchers,
+                (false, false) => Form::People,
+            },
+            reading: Reading::meant_by(typed.at)?,
         })
     }
 }
 
 /// Checks a name. An error shows only the beginning of a long one; here it also shows that it does.
-fn named<T>(typed: &str, check: fn(&str) -> Result<T, LimitError>) -> Result<T, Failure> {
+pub(crate) fn named<T>(typed: &str, check: fn(&str) -> Result<T, LimitError>) -> Result<T, Failure> {
     check(typed).map_err(|limit| {
         let shown: String = typed.chars().take(SHOWN).collect();
         let said = limit.to_string();

@@ -5,34 +5,28 @@ use serde_json::Value;
 use tenure::{Metadata, Namespace, OwnerView, ResourceName, ResourceView, WaiterView};
 
 use crate::exit::{Exit, Failure};
-use crate::output::{self, span};
+use crate::output::{self, Style, Table, span};
 use crate::settings::{self, Form};
+use crate::watch;
 
 /// Grows when a field changes its meaning or goes. New fields may come without.
 const VERSION: u32 = 1;
 
 pub(crate) async fn status(settings: settings::Status) -> Result<Exit, Failure> {
-    let settings::Status { resource, form, place, namespace } = settings;
-    let found = Namespace::find(place.url(), namespace.as_str()).await;
-    let views: Vec<ResourceView> = match found.map_err(|error| place.cannot_open(error))? {
-        Some(store) => {
-            output::which_store(&place, namespace.as_str());
-            read(&store, resource.as_ref()).await?
-        }
-        None if place.is_default() => {
-            output::nothing_yet(&place);
-            Vec::new()
-        }
-        // "Nobody owns anything" would be a dangerous answer to a misspelt path.
-        None => {
-            return Err(Failure::new(format!("there is no store at `{place}`"))
-                .hint("`tenure run --store ..` makes it; is the path right?"));
-        }
+    let settings::Status { resource, form, reading } = settings;
+    if form == Form::Watchers {
+        return watch::watch(&reading, resource).await;
+    }
+    let views: Vec<ResourceView> = match reading.open().await? {
+        Some(store) => read(&store, resource.as_ref()).await?,
+        None => Vec::new(),
     };
-    output::data(&match form {
-        Form::Programs => json(&Report::of(&place.to_string(), namespace.as_str(), &views))?,
-        Form::People => table(&views),
-    })?;
+    match form {
+        Form::Programs => {
+            output::json(&Report::of(&reading.place.to_string(), reading.namespace.as_str(), &views))?;
+        }
+        Form::People | Form::Watchers => output::data(&table(&views).text(Style::of_stdout().columns))?,
+    }
     Ok(Exit::OK)
 }
 
@@ -133,58 +127,49 @@ fn parsed(metadata: &Metadata) -> Value {
     serde_json::from_str(metadata.as_str()).unwrap_or_else(|_| Value::from(metadata.as_str()))
 }
 
-fn json(report: &Report<'_>) -> Result<String, Failure> {
-    let written = serde_json::to_string_pretty(report);
-    written.map(|text| text + "\n").map_err(|error| Failure::new("cannot write JSON").because(&error))
-}
-
 // ---- for people --------------------------------------------------------------------------------------------
 
-const COLUMNS: usize = 7;
+const COLUMNS: usize = 8;
 type Row = [String; COLUMNS];
-const HEAD: [&str; COLUMNS] = ["RESOURCE", "TICKET", "WORKER", "TERM", "TOKEN", "HELD FOR", "LEASE LEFT"];
+const HEAD: [&str; COLUMNS] =
+    ["RESOURCE", "TICKET", "WORKER", "TERM", "TOKEN", "HELD FOR", "LEASE LEFT", "METADATA"];
 
 /// One line per owner, one for what is free, one per waiter in their order. Nothing at all for no resource.
-fn table(views: &[ResourceView]) -> String {
-    let rows: Vec<Row> = views.iter().flat_map(rows).collect();
-    if rows.is_empty() {
-        return String::new();
-    }
-    let rows: Vec<Row> = std::iter::once(HEAD.map(str::to_owned)).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let line: String =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  ", width = *width)).collect();
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
+fn table(views: &[ResourceView]) -> Table<COLUMNS> {
+    Table { head: HEAD, rows: views.iter().flat_map(rows).collect() }
 }
 
 fn rows(view: &ResourceView) -> Vec<Row> {
     let nothing = String::new;
     let mut rows: Vec<Row> = Vec::new();
-    for OwnerView { worker, grant, owned_for, left, .. } in &view.owners {
+    for OwnerView { worker, grant, owned_for, left, metadata } in &view.owners {
         let ticket = format!("{}/{}", grant.ticket.0, view.tickets);
         let (term, token) = (grant.term.0.to_string(), grant.token.0.to_string());
-        rows.push([nothing(), ticket, worker.to_string(), term, token, span(*owned_for), span(*left)]);
+        let (owned_for, left) = (span(*owned_for), span(*left));
+        rows.push([nothing(), ticket, worker.to_string(), term, token, owned_for, left, said(metadata)]);
     }
     let owned = u32::try_from(view.owners.len()).unwrap_or(u32::MAX);
     match view.tickets.saturating_sub(owned) {
         0 => {}
         free => {
             let free = format!("{free} of {} free", view.tickets);
-            rows.push([nothing(), free, nothing(), nothing(), nothing(), nothing(), nothing()]);
+            rows.push([nothing(), free, nothing(), nothing(), nothing(), nothing(), nothing(), nothing()]);
         }
     }
-    for WaiterView { worker, left, .. } in &view.waiters {
-        let waits = "waits".to_owned();
-        rows.push([nothing(), waits, worker.to_string(), nothing(), nothing(), nothing(), span(*left)]);
+    for WaiterView { worker, left, metadata } in &view.waiters {
+        let (waits, worker, left) = ("waits".to_owned(), worker.to_string(), span(*left));
+        rows.push([nothing(), waits, worker, nothing(), nothing(), nothing(), left, said(metadata)]);
     }
     if let Some(first) = rows.first_mut() {
         first[0] = view.resource.to_string();
     }
     rows
+}
+
+/// Metadata on one line; nothing for none.
+fn said(metadata: &Metadata) -> String {
+    match parsed(metadata) {
+        Value::Object(none) if none.is_empty() => String::new(),
+        some => some.to_string(),
+    }
 }

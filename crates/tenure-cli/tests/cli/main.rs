@@ -1,16 +1,28 @@
 //! The command line as people use it: real processes, killed, stopped and asked as people do.
 //!
-//! `scene` starts and ends them, `command` is a command that writes down when it lives.
+//! `scene` starts and ends them, `command` is a command that writes down when it lives, `terminal` a terminal with somebody
+//! who reads it, `stores` the servers.
 #![cfg(target_os = "linux")]
 
 mod command;
+mod config;
 mod deaths;
+mod demo;
+mod doctor;
 mod ends;
+mod explain;
 mod guard;
+mod helping;
+mod history;
+mod hostile;
 mod input;
+mod job_control;
 mod notify;
 mod options;
 mod scene;
 mod status;
+mod step_down;
 mod stops;
+mod stores;
 mod terminal;
+mod watch;

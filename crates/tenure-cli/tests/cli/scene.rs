@@ -29,6 +29,8 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// A folder that goes with the test, and what runs in it.
 pub(crate) struct Scene {
     pub(crate) folder: PathBuf,
+    /// Another store than a file in the folder.
+    store: Option<String>,
 }
 
 impl Scene {
@@ -37,7 +39,14 @@ impl Scene {
         let name = format!("tenure-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir(&folder).expect("a folder");
-        Self { folder }
+        Self { folder, store: None }
+    }
+
+    /// The same on a store that is elsewhere.
+    pub(crate) fn on(url: String) -> Self {
+        let mut scene = Self::new();
+        scene.store = Some(url);
+        scene
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -45,7 +54,7 @@ impl Scene {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.file("tenure.db").display())
+        self.store.clone().unwrap_or_else(|| format!("sqlite:{}", self.file("tenure.db").display()))
     }
 
     /// `tenure`, on the store of this scene, in its folder. Whoever runs these tests in the background may have us
@@ -54,10 +63,16 @@ impl Scene {
         self.tenure_by(&["env", "--default-signal=INT,HUP,QUIT,TERM"])
     }
 
+    /// The same in a session of its own, to be given a terminal. The pid is that of `tenure`.
+    pub(crate) fn tenure_on_terminal(&self) -> Command {
+        self.tenure_by(&["setsid", "--ctty", "env", "--default-signal=INT,HUP,QUIT,TERM"])
+    }
+
     fn tenure_by(&self, starter: &[&str]) -> Command {
         let mut tenure = Command::new(starter[0]);
         tenure.args(&starter[1..]).arg(env!("CARGO_BIN_EXE_tenure"));
         tenure.env("TENURE_STORE", self.url()).env("XDG_STATE_HOME", self.file("state"));
+        tenure.env("XDG_CONFIG_HOME", self.file("config"));
         tenure.current_dir(&self.folder).stdin(Stdio::null());
         tenure
     }
@@ -106,6 +121,14 @@ impl Scene {
         tenure.stdin(theirs);
         let started = self.start_by(tenure, label, options, &["sh", "-c", script], self.stderr(label));
         (started, ours)
+    }
+
+    /// The same for another resource, and a command that does nothing.
+    pub(crate) fn start_named(&self, resource: &str, label: &str, options: &[&str]) -> Tenure {
+        let mut tenure = self.tenure();
+        tenure.args(["run", resource, "--label", label]).args(options).args(["--", "sleep", "1000"]);
+        tenure.stdout(Stdio::null()).stderr(self.stderr(label));
+        Tenure { child: tenure.spawn().expect("it runs"), said: self.said(label), label: label.to_owned() }
     }
 
     fn start_by(
@@ -159,7 +182,11 @@ impl Scene {
 
     /// Owners and waiters, by label.
     pub(crate) fn standing(&self) -> (Vec<String>, Vec<String>) {
-        let output = self.done(&["status", "job", "--json"]);
+        self.standing_of("job")
+    }
+
+    pub(crate) fn standing_of(&self, resource: &str) -> (Vec<String>, Vec<String>) {
+        let output = self.done(&["status", resource, "--json"]);
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let labels = |which: &str| {
             let listed = report["resources"][0][which].as_array().cloned().unwrap_or_default();

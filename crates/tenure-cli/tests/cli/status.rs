@@ -3,7 +3,7 @@
 use super::scene::Scene;
 
 /// Digits become `9`, so that shapes can be compared; runs of blanks one.
-fn shape(text: &str) -> String {
+pub(crate) fn shape(text: &str) -> String {
     let mut shape = String::new();
     for c in text.chars() {
         let c = if c.is_ascii_digit() { '9' } else { c };

@@ -1,169 +1,144 @@
-//! Sessions in a real terminal, and the signals that are the command's business.
+//! A terminal with somebody who reads it: what a program draws is kept as a screen of characters.
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
-use super::scene::{Scene, open_terminal, until};
+use super::scene::{Scene, until};
 
-/// An interactive shell on a terminal of its own.
-struct Session {
-    shell: Child,
-    terminal: File,
-    seen: String,
+pub(crate) struct Terminal {
+    /// The side of whoever looks at it.
+    ours: File,
+    /// Kept open, so that it can be looked at after the program has ended.
+    theirs: File,
+    seen: Arc<Mutex<Seen>>,
+    before: Termios,
+    child: Child,
 }
 
-impl Session {
-    fn new(scene: &Scene) -> Self {
-        let (ours, theirs) = open_terminal();
-        let flags = fcntl_getfl(&ours).expect("flags");
-        fcntl_setfl(&ours, flags | OFlags::NONBLOCK).expect("it can be set");
-        let mut shell = Command::new("setsid");
-        shell.args(["--ctty", "env", "--default-signal", "bash", "--norc", "--noprofile", "-i"]);
-        shell
-            .env("PS1", "$ ")
-            .env("TERM", "dumb")
-            .env("TENURE_STORE", scene.url())
-            .current_dir(&scene.folder);
-        shell.env("T", env!("CARGO_BIN_EXE_tenure"));
-        let copy = || theirs.try_clone().expect("a descriptor");
-        let shell = shell.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("a shell");
-        Self { shell, terminal: ours, seen: String::new() }
+struct Seen {
+    screen: vt100::Parser,
+    raw: Vec<u8>,
+}
+
+impl Terminal {
+    /// `tenure` with these arguments in a terminal of this size.
+    pub(crate) fn start(scene: &Scene, arguments: &[&str], columns: u16, lines: u16) -> Self {
+        Self::start_with(scene, arguments, columns, lines, |_| {})
     }
 
-    fn types(&mut self, text: &str) {
-        self.terminal.write_all(text.as_bytes()).expect("it takes it");
-    }
-
-    /// Waits until this is shown, after what was waited for before.
-    fn shows(&mut self, text: &str) {
-        let what = format!("{text:?} on the terminal");
-        let seen = std::cell::RefCell::new(std::mem::take(&mut self.seen));
-        let terminal = &self.terminal;
-        until(&what, || {
-            let (mut bytes, mut terminal) = ([0; 4096], terminal);
-            while let Ok(length) = terminal.read(&mut bytes) {
-                seen.borrow_mut().push_str(&String::from_utf8_lossy(&bytes[..length]));
+    pub(crate) fn start_with(
+        scene: &Scene,
+        arguments: &[&str],
+        columns: u16,
+        lines: u16,
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it can be used");
+        let path = ptsname(&ours, Vec::new()).expect("a name").into_string().expect("UTF-8");
+        let theirs = File::options().read(true).write(true).open(path).expect("the other end");
+        let ours = File::from(ours);
+        resize(&ours, columns, lines);
+        let before = tcgetattr(&theirs).expect("its settings");
+        let mut tenure = scene.tenure_on_terminal();
+        let end = || theirs.try_clone().expect("the same");
+        tenure.args(arguments).env("TERM", "xterm-256color").env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR");
+        change(&mut tenure);
+        let child = tenure.stdin(end()).stdout(end()).stderr(end()).spawn().expect("it runs");
+        let seen =
+            Arc::new(Mutex::new(Seen { screen: vt100::Parser::new(lines, columns, 0), raw: Vec::new() }));
+        let (mut reads, kept) = (ours.try_clone().expect("the same"), seen.clone());
+        // Ends with the terminal.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = reads.read(&mut bytes) {
+                let mut seen = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.screen.process(&bytes[..count]);
+                seen.raw.extend_from_slice(&bytes[..count]);
             }
-            let mut seen = seen.borrow_mut();
-            let found = seen.find(text)? + text.len();
-            seen.drain(..found);
-            Some(())
         });
-        self.seen = seen.into_inner();
+        Self { ours, theirs, seen, before, child }
+    }
+
+    /// What is on the screen now, line by line.
+    pub(crate) fn shows(&self) -> String {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let screen = seen.screen.screen();
+        let rows: Vec<String> =
+            screen.rows(0, screen.size().1).map(|row| row.trim_end().to_owned()).collect();
+        rows.join("\n")
+    }
+
+    /// All that was ever written to it.
+    pub(crate) fn raw(&self) -> Vec<u8> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).raw.clone()
+    }
+
+    /// Waits until the screen shows this.
+    pub(crate) fn until(&self, what: &str, look: impl Fn(&str) -> bool) -> String {
+        let describe = || format!("{what}, and the screen shows\n{}", self.shows());
+        let began = std::time::Instant::now();
+        loop {
+            let shown = self.shows();
+            if look(&shown) {
+                return shown;
+            }
+            assert!(began.elapsed() < super::scene::LIMIT, "waited in vain: {}", describe());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn press(&self, keys: &str) {
+        (&self.ours).write_all(keys.as_bytes()).expect("it takes keys");
+    }
+
+    pub(crate) fn resize(&self, columns: u16, lines: u16) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).screen.screen_mut().set_size(lines, columns);
+        resize(&self.ours, columns, lines);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        until("the end of what draws", || self.child.try_wait().expect("an answer"))
+    }
+
+    /// Waits until it is as before; whoever reads it may be behind.
+    pub(crate) fn until_restored(&self) {
+        until("the terminal is restored", || self.is_restored().then_some(()));
+    }
+
+    /// Whether the terminal is as it was before the program: its settings, no other screen, the cursor is seen.
+    pub(crate) fn is_restored(&self) -> bool {
+        let now = tcgetattr(&self.theirs).expect("its settings");
+        let same = now.local_modes == self.before.local_modes
+            && now.input_modes == self.before.input_modes
+            && now.output_modes == self.before.output_modes;
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        same && !seen.screen.screen().alternate_screen() && !seen.screen.screen().hide_cursor()
     }
 }
 
-impl Drop for Session {
+impl Drop for Terminal {
     fn drop(&mut self) {
-        let _gone = self.shell.kill();
-        let _gone = self.shell.wait();
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
     }
 }
 
-/// Says what it reads.
-const READS: &str = "sh -c 'while read line; do echo \"got <$line>\"; done'";
-
-#[test]
-fn a_job_is_stopped_continued_and_read_from_as_a_plain_command() {
-    let scene = Scene::new();
-    let mut session = Session::new(&scene);
-
-    session.types(&format!("$T run job --ttl 60s -- {READS}\n"));
-    session.types("one\n");
-    session.shows("got <one>");
-    session.types("\x1a");
-    session.shows("Stopped");
-    session.types("bg\n");
-    // It reads the terminal, which is not its own now.
-    session.shows("$T run job");
-    session.types("until jobs -s | grep -q .; do sleep 0.05; done; echo it stands\n");
-    session.shows("\nit stands");
-    session.types("fg\n");
-    session.types("two\n");
-    session.shows("got <two>");
-    session.types("\x03");
-    session.shows("$ ");
-    session.types("echo code=$?\n");
-    session.shows("code=130");
-}
-
-// req: E8
-#[test]
-fn a_job_that_is_stopped_beyond_its_lease_loses_the_ticket_and_competes_again() {
-    let scene = Scene::new();
-    let mut session = Session::new(&scene);
-    session.types(&format!("$T run job --ttl 1s --label here -- {READS}\n"));
-    session.types("one\n");
-    session.shows("got <one>");
-    let _other = scene.start("there", &["--ttl", "1s"]);
-    scene.until_waiting(1);
-
-    session.types("\x1a");
-    session.shows("Stopped");
-
-    assert_eq!(scene.life(2).worker, "there");
-    session.types("fg\n");
-    session.shows("lost `job` (term 1): this process was held up for");
-    let both = (vec!["there".to_owned()], vec!["here".to_owned()]);
-    until("it waits again", || (scene.standing() == both).then_some(()));
-    session.types("\x03");
-    session.shows("$ ");
-}
-
-#[test]
-fn when_the_terminal_is_gone_so_is_the_job() {
-    let scene = Scene::new();
-    let script = "trap '' HUP; echo start >> starts; while :; do sleep 0.01; done";
-    let (mut tenure, terminal) = scene.start_on_terminal("a", &["--ttl", "60s", "--grace", "200ms"], script);
-    until("the command", || (!scene.lines("starts").is_empty()).then_some(()));
-
-    drop(terminal);
-
-    assert_eq!(tenure.ended().code(), Some(137), "{}", tenure.said());
-    assert!(tenure.said().contains("on SIGHUP; it has 200ms"), "{}", tenure.said());
-}
-
-#[test]
-fn a_shell_whose_terminal_is_gone_takes_its_jobs_along() {
-    let scene = Scene::new();
-    let mut session = Session::new(&scene);
-    // One that works in the background, and one that waits.
-    let script = "trap \"\" HUP; echo start >> starts; sleep 600";
-    session.types(&format!("$T run job --label works --grace 300ms -- sh -c '{script}' &\n"));
-    until("the command", || (!scene.lines("starts").is_empty()).then_some(()));
-    session.types("$T run job --label waits -- true &\n");
-    scene.until_waiting(1);
-
-    let Session { shell, terminal, .. } = &mut session;
-    *terminal = File::open("/dev/null").expect("nothing");
-    shell.wait().expect("it ends");
-
-    until("nobody is left", || (scene.standing() == (vec![], vec![])).then_some(()));
-}
-
-#[test]
-fn signals_that_are_the_commands_business_are_passed_on_and_stop_nothing() {
-    let scene = Scene::new();
-    let script = "for s in HUP USR1 USR2 WINCH; do trap \"echo $s >> signals\" $s; done; echo start >> starts; \
-        until [ -e go ]; do sleep 0.01; done; exit 4";
-    let mut tenure = scene.start_script("a", &["--ttl", "60s"], script);
-    until("the command", || (!scene.lines("starts").is_empty()).then_some(()));
-    let mut waiter = scene.start("b", &["--ttl", "60s"]);
-    scene.until_waiting(1);
-
-    for (count, signal) in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::WINCH].into_iter().enumerate() {
-        tenure.signal(signal);
-        waiter.signal(signal);
-        until("it is passed on", || (scene.lines("signals").len() == count + 1).then_some(()));
-    }
-
-    assert_eq!(scene.lines("signals"), ["HUP", "USR1", "USR2", "WINCH"]);
-    assert!(!tenure.has_ended() && !waiter.has_ended());
-    std::fs::write(scene.file("go"), "").expect("a file");
-    assert_eq!(tenure.ended().code(), Some(4));
-    assert_eq!(scene.life(2).worker, "b");
+fn resize(terminal: &File, columns: u16, lines: u16) {
+    let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).expect("it has that size");
 }

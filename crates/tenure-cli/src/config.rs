@@ -1,0 +1,176 @@
+//! Settings that were not typed: `TENURE_*`, then `tenure.toml`. And `tenure config`, which says where each came from.
+//!
+//! A setting is an option of some command. What is found here becomes the default of that option, so that what was
+//! typed comes first by itself, and nothing has to be decided twice.
+
+mod file;
+mod known;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+use serde::Serialize;
+
+use self::file::File;
+use self::known::{KNOWN, Known, RESERVED};
+use crate::args;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Style, Table};
+use crate::place::{Place, without_secrets};
+
+/// Grows when a field changes its meaning or goes. New fields may come without.
+const VERSION: u32 = 1;
+/// Names the file; then it has to be there.
+const FILE_VARIABLE: &str = "TENURE_CONFIG";
+const PREFIX: &str = "TENURE_";
+
+/// What was found outside the command line.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    file: Option<PathBuf>,
+    values: BTreeMap<&'static str, (String, Origin)>,
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    Variable(String),
+    File { path: PathBuf, line: usize },
+}
+
+impl Found {
+    /// Reads the environment and the file. What cannot be a setting is refused here, before anything is begun.
+    pub(crate) fn gather() -> Result<Self, Failure> {
+        let mut found = Self::default();
+        if let Some(file) = File::find()? {
+            for (known, value, line) in file.settings()? {
+                let origin = Origin::File { path: file.path.clone(), line };
+                found.values.insert(known.key, (value, origin));
+            }
+            found.file = Some(file.path);
+        }
+        for (name, value) in std::env::vars_os() {
+            let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
+            let Some(known) = KNOWN.iter().find(|known| known.variable() == name) else {
+                refuse_misspelt(name)?;
+                continue;
+            };
+            // Empty is as if there were none.
+            if value.is_empty() {
+                continue;
+            }
+            let value = value.into_string().map_err(|_| Failure::new(format!("{name} is not UTF-8")))?;
+            known.check(&value).map_err(|why| Failure::new(format!("{name}: {why}")))?;
+            found.values.insert(known.key, (value, Origin::Variable(name.to_owned())));
+        }
+        Ok(found)
+    }
+
+    /// The same command line, with what was found in place of its defaults.
+    pub(crate) fn apply_to(&self, command: clap::Command) -> clap::Command {
+        let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+        names
+            .into_iter()
+            .fold(command, |command, name| command.mut_subcommand(name, |one| self.apply_to_one(one)))
+    }
+
+    fn apply_to_one(&self, command: clap::Command) -> clap::Command {
+        let has = |command: &clap::Command, id: &str| command.get_arguments().any(|arg| arg.get_id() == id);
+        KNOWN.iter().fold(command, |command, known| match self.values.get(known.key) {
+            Some((value, _)) if has(&command, known.id()) => {
+                command.mut_arg(known.id(), |arg| arg.default_value(value.clone()))
+            }
+            _ => command,
+        })
+    }
+}
+
+/// Other programs have variables, too, and an orchestrator makes some for a service of our name; but what looks like a
+/// setting of ours and is none was meant to be one.
+fn refuse_misspelt(name: &str) -> Result<(), Failure> {
+    if RESERVED.contains(&name) || name == FILE_VARIABLE {
+        return Ok(());
+    }
+    let near = KNOWN.iter().map(Known::variable).find(|known| strsim::osa_distance(name, known) <= 2);
+    near.map_or(Ok(()), |near| {
+        Err(Failure::new(format!("there is no setting {name}")).hint(format!("did you mean {near}?")))
+    })
+}
+
+/// The command line with every setting as an option of `config`, so that people can see what a flag would change.
+pub(crate) fn with_settings(command: clap::Command) -> clap::Command {
+    let run = command.find_subcommand("run").cloned();
+    let options = KNOWN.iter().filter_map(|known| {
+        let option = run.as_ref()?.get_arguments().find(|arg| arg.get_id() == known.id())?;
+        Some(option.clone().required(false))
+    });
+    let options: Vec<clap::Arg> = options.collect();
+    command.mut_subcommand("config", |config| config.args(options))
+}
+
+// ---- tenure config -----------------------------------------------------------------------------------------
+
+pub(crate) fn config(typed: &args::Config, matches: &ArgMatches, found: &Found) -> Result<Exit, Failure> {
+    let mut settings = Vec::new();
+    for known in KNOWN {
+        settings.push(Setting::of(known, matches, found)?);
+    }
+    let file = found.file.as_ref().map(|path| path.display().to_string());
+    if typed.json {
+        output::json(&Report { version: VERSION, file, settings })?;
+        return Ok(Exit::OK);
+    }
+    output::which_file(file.as_deref(), &file::places());
+    let rows = settings.into_iter().map(|one| {
+        let from = one.place.unwrap_or_else(|| one.from.to_owned());
+        [one.setting.to_owned(), one.value.unwrap_or_else(|| format!("({})", one.otherwise)), from]
+    });
+    let table = Table { head: ["SETTING", "VALUE", "FROM"], rows: rows.collect() };
+    output::data(&table.text(Style::of_stdout().columns))?;
+    Ok(Exit::OK)
+}
+
+#[derive(Serialize)]
+struct Report {
+    version: u32,
+    file: Option<String>,
+    settings: Vec<Setting>,
+}
+
+#[derive(Serialize)]
+struct Setting {
+    setting: &'static str,
+    value: Option<String>,
+    from: &'static str,
+    #[serde(rename = "where")]
+    place: Option<String>,
+    #[serde(skip)]
+    otherwise: &'static str,
+}
+
+impl Setting {
+    fn of(known: &'static Known, matches: &ArgMatches, found: &Found) -> Result<Self, Failure> {
+        let raw = matches.try_get_raw(known.id()).ok().flatten().and_then(|mut values| values.next());
+        let value = raw.map(|value| value.to_string_lossy().into_owned());
+        let is_typed = matches.value_source(known.id()) == Some(ValueSource::CommandLine);
+        let (from, place) = match found.values.get(known.key) {
+            _ if is_typed => ("flag", Some(format!("--{}", known.key))),
+            Some((_, Origin::Variable(name))) => ("environment", Some(name.clone())),
+            Some((_, Origin::File { path, line })) => {
+                ("file", Some(format!("{} line {line}", path.display())))
+            }
+            None => ("default", None),
+        };
+        if let Some(value) = value.as_ref().filter(|_| is_typed) {
+            known.check(value).map_err(|why| Failure::new(format!("--{}: {why}", known.key)))?;
+        }
+        let value = match known.key {
+            "store" => Some(value.map_or_else(|| Place::find(None).map(|place| place.to_string()), Ok)?),
+            _ => value,
+        };
+        let value = value.map(|value| without_secrets(&value));
+        Ok(Self { setting: known.key, value, from, place, otherwise: known.otherwise })
+    }
+}

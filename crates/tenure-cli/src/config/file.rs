@@ -1,0 +1,130 @@
+//! `tenure.toml`: where it lies, and what stands in it.
+
+use std::io::Read;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use toml::de::{DeTable, DeValue};
+
+use super::FILE_VARIABLE;
+use super::known::{Form, KNOWN, Known};
+use crate::exit::Failure;
+use crate::reading::nearest;
+
+const NAME: &str = "tenure.toml";
+/// Nobody has so many settings; what is larger is another file.
+const LARGEST: u64 = 64 * 1024;
+
+/// The file, as it was read.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    text: String,
+}
+
+/// Where it is looked for, in this order, unless it is named.
+pub(super) fn places() -> Vec<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    let of_user = folder.map(|folder| folder.join("tenure").join(NAME));
+    std::iter::once(PathBuf::from(NAME)).chain(of_user).collect()
+}
+
+impl File {
+    /// The first that is there. One that is there and cannot be read is an error: its settings were meant.
+    pub(super) fn find() -> Result<Option<Self>, Failure> {
+        if let Some(named) = std::env::var_os(FILE_VARIABLE).filter(|named| !named.is_empty()) {
+            let path = PathBuf::from(named);
+            let missing = || {
+                Failure::new(format!("there is no file `{}`, which {FILE_VARIABLE} names", path.display()))
+            };
+            return Self::read(path.clone())?.ok_or_else(missing).map(Some);
+        }
+        for path in places() {
+            if let Some(file) = Self::read(path)? {
+                return Ok(Some(file));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Nothing if there is no such file.
+    fn read(path: PathBuf) -> Result<Option<Self>, Failure> {
+        let cannot =
+            |error: &std::io::Error| Failure::new(format!("cannot read `{}`", path.display())).because(error);
+        let file = match std::fs::File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(cannot(&error)),
+            Ok(file) => file,
+        };
+        let mut bytes = Vec::new();
+        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| cannot(&error))?;
+        if bytes.len() as u64 > LARGEST {
+            return Err(Failure::new(format!("`{}` is larger than {} KiB", path.display(), LARGEST / 1024)));
+        }
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Failure::new(format!("`{}` is not UTF-8", path.display())))?;
+        Ok(Some(Self { path, text }))
+    }
+
+    /// Its settings, checked, each with the line on which it stands.
+    pub(super) fn settings(&self) -> Result<Vec<(&'static Known, String, usize)>, Failure> {
+        let table = DeTable::parse(&self.text).map_err(|error| {
+            let why = error.message().lines().next().unwrap_or_default().to_owned();
+            self.wrong(error.span().unwrap_or_default(), &format!("this is not TOML: {why}"))
+        })?;
+        let mut settings = Vec::new();
+        for (key, value) in table.get_ref() {
+            let Some(known) = KNOWN.iter().find(|known| known.key == key.get_ref().as_ref()) else {
+                return Err(self.unknown(key.get_ref(), key.span()));
+            };
+            let written = match (value.get_ref(), known.form) {
+                (DeValue::String(text), Form::Text) => text.to_string(),
+                // One that is too large for this is too large for every setting, and stays as it is written.
+                (DeValue::Integer(number), Form::Number) => {
+                    let read = i64::from_str_radix(number.as_str(), number.radix());
+                    read.map_or_else(|_| number.as_str().to_owned(), |read| read.to_string())
+                }
+                (DeValue::Boolean(switch), Form::Switch) => switch.to_string(),
+                (other, form) => {
+                    let what = format!("`{}` is {}, and has to be {}", known.key, kind(other), form.wanted());
+                    return Err(self.wrong(value.span(), &what));
+                }
+            };
+            known
+                .check(&written)
+                .map_err(|why| self.wrong(value.span(), &format!("`{}`: {why}", known.key)))?;
+            settings.push((known, written, self.line(&value.span())));
+        }
+        Ok(settings)
+    }
+
+    fn unknown(&self, key: &str, at: Range<usize>) -> Failure {
+        let failure = self.wrong(at, &format!("there is no setting `{key}`"));
+        let keys: Vec<&str> = KNOWN.iter().map(|known| known.key).collect();
+        match nearest(key, &keys) {
+            Some(near) => failure.hint(format!("did you mean `{near}`?")),
+            None => failure.hint(format!("there are {}", keys.join(", "))),
+        }
+    }
+
+    fn wrong(&self, at: Range<usize>, what: &str) -> Failure {
+        Failure::new(format!("`{}` line {}: {what}", self.path.display(), self.line(&at)))
+    }
+
+    /// Counted from one.
+    fn line(&self, at: &Range<usize>) -> usize {
+        1 + self.text.as_bytes().iter().take(at.start).filter(|byte| **byte == b'\n').count()
+    }
+}
+
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}

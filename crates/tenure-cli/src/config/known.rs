@@ -1,0 +1,150 @@
+//! The settings that there are. An option that is not here can only be typed.
+
+use tenure::store::{Namespace, Tickets};
+use tenure::{Label, Timing};
+
+use crate::args::{count, duration};
+use crate::place::Place;
+
+/// One setting. Its variable is `TENURE_KEY`, its option `--key`.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// In the file, and as an option.
+    pub(crate) key: &'static str,
+    pub(super) form: Form,
+    /// What it is without a value, for people.
+    pub(super) otherwise: &'static str,
+    check: fn(&str) -> Result<(), String>,
+}
+
+/// How it is written in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Text,
+    Number,
+    Switch,
+}
+
+impl Form {
+    pub(super) const fn wanted(self) -> &'static str {
+        match self {
+            Self::Text => "text in quotation marks",
+            Self::Number => "a number",
+            Self::Switch => "true or false",
+        }
+    }
+}
+
+/// All of them.
+pub(crate) const KNOWN: &[Known] = &[
+    Known { key: "store", form: Form::Text, otherwise: "", check: store },
+    Known { key: "namespace", form: Form::Text, otherwise: "", check: |typed| said(Namespace::new(typed)) },
+    Known { key: "wait-for-store", form: Form::Switch, otherwise: "false", check: switch },
+    Known { key: "ttl", form: Form::Text, otherwise: "", check: |typed| said(Timing::new(duration(typed)?)) },
+    Known { key: "grace", form: Form::Text, otherwise: "one ttl", check: |typed| said(duration(typed)) },
+    Known { key: "wait", form: Form::Text, otherwise: "for ever", check: |typed| said(duration(typed)) },
+    Known {
+        key: "tickets",
+        form: Form::Number,
+        otherwise: "",
+        check: |typed| said(Tickets::new(count(typed)?)),
+    },
+    Known {
+        key: "label",
+        form: Form::Text,
+        otherwise: "host, pid and a random part",
+        check: |typed| said(Label::new(typed)),
+    },
+];
+
+/// What `tenure run` gives to its command, and another `tenure` in there may see.
+pub(super) const RESERVED: &[&str] =
+    &["TENURE_RESOURCE", "TENURE_TICKET", "TENURE_TERM", "TENURE_TOKEN", "TENURE_WORKER"];
+
+impl Known {
+    pub(super) fn variable(&self) -> String {
+        format!("TENURE_{}", self.key.to_uppercase().replace('-', "_"))
+    }
+
+    /// The name of the option inside.
+    pub(super) fn id(&self) -> &'static str {
+        match self.key {
+            "wait-for-store" => "wait_for_store",
+            key => key,
+        }
+    }
+
+    /// Whether it can be this, by the limits of what carries it.
+    pub(super) fn check(&self, value: &str) -> Result<(), String> {
+        (self.check)(value)
+    }
+}
+
+fn said<T>(checked: Result<T, impl ToString>) -> Result<(), String> {
+    checked.map(drop).map_err(|why| why.to_string())
+}
+
+fn store(typed: &str) -> Result<(), String> {
+    said(Place::find(Some(typed.to_owned())))
+}
+
+fn switch(typed: &str) -> Result<(), String> {
+    match typed {
+        "true" | "false" => Ok(()),
+        _ => Err(format!("{typed:?} is not true or false")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Options that are about one call, and so are no settings.
+    const TYPED_ONLY: &[&str] = &[
+        "resource",
+        "command",
+        "json",
+        "watch",
+        "since",
+        "ticket",
+        "to",
+        "force",
+        "outcome_within",
+        "shell",
+        "of",
+        "workers",
+        "demo_ttl",
+        "script",
+        "plant",
+        "url",
+        "name",
+        "lives",
+    ];
+
+    #[test]
+    fn every_option_is_a_setting_or_about_one_call() {
+        let command = crate::args::Args::command();
+        for sub in command.get_subcommands() {
+            for option in sub.get_arguments() {
+                let id = option.get_id().as_str();
+                let is_setting = KNOWN.iter().any(|known| known.id() == id);
+                assert!(is_setting != TYPED_ONLY.contains(&id), "{} {id}: a setting or not?", sub.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_setting_is_an_option_of_run_and_its_default_passes_its_own_check() {
+        let command = crate::args::Args::command();
+        let run = command.find_subcommand("run").expect("there is one");
+        for known in KNOWN {
+            let option = run.get_arguments().find(|arg| arg.get_id() == known.id()).expect(known.key);
+            assert_eq!(option.get_long(), Some(known.key));
+            for value in option.get_default_values() {
+                let value = value.to_str().expect("UTF-8");
+                assert_eq!(known.check(value), Ok(()), "{}", known.key);
+            }
+        }
+    }
+}

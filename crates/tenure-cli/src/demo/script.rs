@@ -1,0 +1,171 @@
+//! The fixed scenario: one is killed, one is asked to go, one is paused and resumed; and whether the promises held.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::RESOURCE;
+use super::lives::{Life, now_us};
+use super::stage::{Stage, State};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, span};
+
+/// How long a busy machine may take beyond what is promised; a quiet one needs some milliseconds.
+const SLACK: Duration = Duration::from_secs(2);
+/// How long the last owner is watched, and whoever was resumed.
+const WATCHED: Duration = Duration::from_millis(500);
+
+pub(super) async fn play(mut stage: Stage, workers: u8) -> Result<Exit, Failure> {
+    match scenes(&mut stage, workers.max(3)).await {
+        Ok(()) => {}
+        Err(Broken::Promise(what)) => {
+            output::data(&format!("BROKEN: {what}\n"))?;
+            return Ok(Exit::UNSAFE);
+        }
+        Err(Broken::Show(failure)) => return Err(failure),
+    }
+    output::data("held: at no moment two worked, and each time somebody took over\n")?;
+    Ok(Exit::OK)
+}
+
+/// What went wrong: what is shown, or the showing.
+enum Broken {
+    Promise(String),
+    Show(Failure),
+}
+
+impl From<Failure> for Broken {
+    fn from(failure: Failure) -> Self {
+        Self::Show(failure)
+    }
+}
+
+impl From<tenure::Error> for Broken {
+    fn from(error: tenure::Error) -> Self {
+        Self::Show(error.into())
+    }
+}
+
+async fn scenes(stage: &mut Stage, workers: u8) -> Result<(), Broken> {
+    let ttl = stage.timing.ttl();
+    for _ in 0..workers {
+        stage.add()?;
+    }
+    let first = next(stage, 0, now_us(), SLACK + ttl).await?;
+    say(stage, first, "is the first to own", None)?;
+    waiting(stage, usize::from(workers) - 1).await?;
+
+    let killed = owner(stage, first);
+    let at = now_us();
+    stage.kill(killed);
+    let second = next(stage, first.term, at, SLACK).await?;
+    say(stage, second, &format!("took over after `{}` was killed", stage.workers[killed].name), Some(at))?;
+
+    let at = now_us();
+    let view = stage.store.read(RESOURCE).await?;
+    let token = view.and_then(|view| view.owners.first().map(|owner| owner.grant.token.0)).unwrap_or(0);
+    let _asked = stage.store.ask(RESOURCE, token, None).await?;
+    // The owner learns of the wish with its next renewal.
+    let third = next(stage, second.term, at, SLACK + stage.timing.renew()).await?;
+    let asked = stage.workers[owner(stage, second)].name.clone();
+    say(stage, third, &format!("was handed over to by `{asked}`, which was asked to step down"), Some(at))?;
+
+    stage.add()?;
+    let paused = owner(stage, third);
+    let at = now_us();
+    stage.pause(paused);
+    let fourth = next(stage, third.term, at, SLACK + ttl).await?;
+    let name = stage.workers[paused].name.clone();
+    say(
+        stage,
+        fourth,
+        &format!("took over when the lease of `{name}`, which is paused, had run out"),
+        Some(at),
+    )?;
+
+    let at = now_us();
+    stage.resume_all();
+    goes_on(stage, fourth, at).await?;
+    checked(stage)?;
+    let line = format!("`{name}` was resumed, and did not believe itself the owner\n");
+    output::data(&line)?;
+    Ok(())
+}
+
+/// Waits for the work of a later term, begun within `limit` of `since_us`.
+async fn next(stage: &mut Stage, after: u64, since_us: u64, limit: Duration) -> Result<Life, Broken> {
+    loop {
+        checked(stage)?;
+        let lives = stage.lives.read().map_err(|error| cannot_read(&error))?;
+        if let Some(life) = lives.iter().find(|life| life.term > after) {
+            return Ok(*life);
+        }
+        if now_us().saturating_sub(since_us) > u64::try_from(limit.as_micros()).unwrap_or(u64::MAX) {
+            return Err(Broken::Promise(format!("nobody took over within {}", span(limit))));
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Waits until so many are in the queue, so that the first of them takes over and none that only comes then.
+async fn waiting(stage: &Stage, count: usize) -> Result<(), Broken> {
+    let began = Instant::now();
+    loop {
+        let view = stage.store.read(RESOURCE).await?;
+        if view.is_some_and(|view| view.waiters.len() >= count) {
+            return Ok(());
+        }
+        if began.elapsed() > SLACK * 3 {
+            return Err(Broken::Show(Failure::new("the workers of the demo do not come")));
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The owner works on, and nobody beside it.
+async fn goes_on(stage: &mut Stage, life: Life, since_us: u64) -> Result<(), Broken> {
+    let until = since_us + u64::try_from(WATCHED.as_micros()).unwrap_or(0);
+    let limit = Instant::now() + WATCHED + SLACK;
+    loop {
+        checked(stage)?;
+        let lives = stage.lives.read().map_err(|error| cannot_read(&error))?;
+        if lives.iter().any(|later| later.term >= life.term && later.last_us >= until) {
+            return checked(stage);
+        }
+        if Instant::now() > limit {
+            return Err(Broken::Promise("the owner does not go on".to_owned()));
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn checked(stage: &Stage) -> Result<(), Broken> {
+    stage.lives.two_at_once().map_or(Ok(()), |(one, other)| {
+        let name = |life: Life| {
+            let player = stage.workers.iter().find(|player| player.pid() == life.pid);
+            player.map_or_else(|| life.pid.to_string(), |player| player.name.clone())
+        };
+        let (a, b) = (name(one), name(other));
+        Err(Broken::Promise(format!(
+            "`{a}` (term {}) and `{b}` (term {}) worked at once",
+            one.term, other.term
+        )))
+    })
+}
+
+fn owner(stage: &Stage, life: Life) -> usize {
+    let alive = |player: &super::stage::Player| player.pid() == life.pid && player.state != State::Dead;
+    stage.workers.iter().position(alive).unwrap_or(0)
+}
+
+fn say(stage: &Stage, life: Life, what: &str, since_us: Option<u64>) -> Result<(), Failure> {
+    let name =
+        stage.workers.iter().find(|player| player.pid() == life.pid).map_or("?", |player| &player.name);
+    let after = since_us.map(|since| Duration::from_micros(life.first_us.saturating_sub(since)));
+    let after = after.map(|after| format!(", {} later", span(after))).unwrap_or_default();
+    output::data(&format!("`{name}` {what}{after} (term {})\n", life.term))
+}
+
+fn cannot_read(error: &std::io::Error) -> Broken {
+    Broken::Show(Failure::new("cannot read what the workers wrote").because(error))
+}

@@ -1,0 +1,162 @@
+//! `tenure explain`: why this one owns, who is next, and what would happen if it died now. In sentences.
+
+use std::fmt::Write;
+
+use tenure::{Happened, OwnerView, ResourceName, ResourceView};
+
+use crate::args;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, clean, span};
+use crate::place::Place;
+use crate::reading::{self, Reading};
+use crate::settings::named;
+use crate::timeline::{self, Stint, Timeline};
+
+/// Of so many who wait the labels are listed.
+const LISTED: usize = 5;
+/// Within so long after the end of a lease the next one owns, plus the slowest answer that counts.
+const EXCESS_MS: u32 = 50;
+
+pub(crate) async fn explain(typed: args::Explain) -> Result<Exit, Failure> {
+    let resource = named(&typed.resource, ResourceName::new)?;
+    let reading = Reading::meant_by(typed.at)?;
+    let store = reading.require().await?;
+    let view = reading::known(&store, &resource).await?;
+    let entries = store.history(resource.as_str()).await?;
+    let timeline = timeline::timelines(&entries, std::slice::from_ref(&view)).remove(resource.as_str());
+    output::data(&sentences(&view, &timeline.unwrap_or_default(), &reading.place))?;
+    Ok(Exit::OK)
+}
+
+fn sentences(view: &ResourceView, timeline: &Timeline, place: &Place) -> String {
+    let mut text = standing(view);
+    for owner in &view.owners {
+        text += &format!("\n{}", reason(owner, timeline));
+    }
+    text += &format!("\n{}", next(view));
+    for owner in &view.owners {
+        text += &format!("\n{}", death(owner, view, place));
+    }
+    if let Some(most) = timeline.flapping() {
+        let within = span(timeline::FLAPPING_WITHIN);
+        text += &format!("\nFlapping: the owner changed {most} times within {within}.\n");
+    }
+    text
+}
+
+fn standing(view: &ResourceView) -> String {
+    let tickets = match view.tickets {
+        1 => "one ticket".to_owned(),
+        many => format!("{many} tickets"),
+    };
+    let owned = match (view.owners.len(), view.tickets) {
+        (0, _) => "nobody owns it".to_owned(),
+        (1, 1) => "it is owned".to_owned(),
+        (owned, all) => format!("{owned} of {all} are owned"),
+    };
+    format!("`{}` has {tickets}; {owned}.\n", clean(view.resource.as_str()))
+}
+
+/// Why this one owns, as far as the store remembers.
+fn reason(owner: &OwnerView, timeline: &Timeline) -> String {
+    let (worker, grant) = (clean(owner.worker.as_str()), owner.grant);
+    let mut text = format!(
+        "`{worker}` has owned ticket {} for {}: term {}, token {}.\n",
+        grant.ticket.0,
+        span(owner.owned_for),
+        grant.term.0,
+        grant.token.0
+    );
+    let before = timeline
+        .stints
+        .iter()
+        .rev()
+        .filter(|stint| stint.ticket == grant.ticket.0 && stint.token < grant.token.0)
+        .find_map(|stint| stint.ended.map(|(ago, what)| (stint, ago, what)));
+    let _ = match before {
+        None if grant.term.0 == 1 => writeln!(text, "  It was the first to claim."),
+        None => writeln!(text, "  Who had the ticket before, the store does not remember."),
+        Some((before, ended, what)) => {
+            let vacant = ended.saturating_sub(owner.owned_for);
+            writeln!(
+                text,
+                "  {} The ticket was free for {}; of those who waited it was the first.",
+                gone(before, what),
+                span(vacant)
+            )
+        }
+    };
+    text
+}
+
+fn gone(before: &Stint, what: Happened) -> String {
+    let (worker, term) = (clean(&before.worker), before.term);
+    let how = match what {
+        Happened::Released => "released it",
+        Happened::Failed => "gave it up because its work failed",
+        Happened::SteppedDown => "stepped down",
+        Happened::Expired => "lost it: its lease ran out",
+        Happened::Died => "died, and its death was proved",
+        Happened::Evicted => "was evicted by an operator",
+        _ => "lost it",
+    };
+    format!("Before it, `{worker}` (term {term}) {how}.")
+}
+
+fn next(view: &ResourceView) -> String {
+    let listed: Vec<String> = view
+        .waiters
+        .iter()
+        .take(LISTED)
+        .map(|waiter| format!("`{}`", clean(waiter.worker.as_str())))
+        .collect();
+    let more = match view.waiters.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let is_free = (view.owners.len() as u64) < u64::from(view.tickets);
+    match (listed.as_slice(), is_free) {
+        ([], true) => "Nobody waits: whoever claims it next owns it at once.\n".to_owned(),
+        ([], false) => {
+            "Nobody waits: when an owner goes, nobody follows until somebody claims it.\n".to_owned()
+        }
+        (_, true) => format!(
+            "A ticket is free and {} wait ({}{more}). That lasts for about two round trips; if it lasts longer, the store is \
+             new or lost its data, and grants nothing for a while, or they do not reach it.\n",
+            view.waiters.len(),
+            listed.join(", ")
+        ),
+        ([only], false) if view.waiters.len() == 1 => format!("Next is {only}, the only one who waits.\n"),
+        ([first, ..], false) => format!(
+            "Next is {first}, the first of {} who wait, by priority and then by arrival: {}{more}.\n",
+            view.waiters.len(),
+            listed.join(", ")
+        ),
+    }
+}
+
+/// What would happen if this owner died now.
+fn death(owner: &OwnerView, view: &ResourceView, place: &Place) -> String {
+    let worker = clean(owner.worker.as_str());
+    let next = match view.waiters.first() {
+        Some(next) => format!("`{}` would own the ticket", clean(next.worker.as_str())),
+        None => "the ticket would be free".to_owned(),
+    };
+    let left = span(owner.left);
+    let end = format!(
+        "when its lease has run out, in {left} at most, plus {EXCESS_MS}ms and one answer of the store"
+    );
+    let how = match place.proves_deaths() {
+        true => format!(
+            "{next} within milliseconds, because a lock of the kernel proves that its process is gone; should the process \
+             only hang, {end}"
+        ),
+        false => format!("{next} {end}"),
+    };
+    let told = if owner.left.is_zero() {
+        ""
+    } else {
+        " If the store went away instead, it would stop by itself before that."
+    };
+    format!("If `{worker}` died now, {how}.{told}\n")
+}

@@ -1,0 +1,182 @@
+//! Text for people: what may steer a terminal made harmless, tables that fit, bars over time.
+
+use std::time::Duration;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Whether a character could steer a terminal, or make text look like other text: control characters of both sets, those
+/// that turn the direction of writing, and those that are not seen at all.
+fn steers(c: char) -> bool {
+    let hidden = matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    c.is_control() || hidden
+}
+
+/// What comes from the store or from outside, as it may be shown.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// JSON as it may be shown: what could steer a terminal is escaped, and means the same to a program.
+pub(crate) fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            // Only between the values: inside them it is escaped already.
+            '\n' => text.push(c),
+            c if steers(c) => {
+                let mut units = [0; 2];
+                for unit in c.encode_utf16(&mut units) {
+                    text += &format!("\\u{unit:04x}");
+                }
+            }
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// The columns that it takes.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// As much of it as goes into so many columns; what was cut ends with `mark`.
+pub(crate) fn cut(text: &str, columns: usize, mark: char) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    let mut left = columns.saturating_sub(1);
+    for c in text.chars() {
+        let takes = c.width().unwrap_or(0);
+        if takes > left {
+            break;
+        }
+        left -= takes;
+        kept.push(c);
+    }
+    if columns > 0 {
+        kept.push(mark);
+    }
+    kept
+}
+
+/// Filled up with blanks to so many columns.
+pub(crate) fn padded(text: &str, columns: usize) -> String {
+    format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
+}
+
+/// Rows under a head. Where they do not fit, each row becomes lines of its own.
+pub(crate) struct Table<const N: usize> {
+    pub(crate) head: [&'static str; N],
+    pub(crate) rows: Vec<[String; N]>,
+}
+
+impl<const N: usize> Table<N> {
+    /// Nothing at all for no rows. A column in which nothing stands is left out. `columns` is the width of the terminal,
+    /// where there is one.
+    pub(crate) fn text(&self, columns: Option<usize>) -> String {
+        let cleaned: Vec<[String; N]> =
+            self.rows.iter().map(|row| row.each_ref().map(|cell| clean(cell))).collect();
+        let used: Vec<usize> = (0..N).filter(|at| cleaned.iter().any(|row| !row[*at].is_empty())).collect();
+        let widths: Vec<usize> = used
+            .iter()
+            .map(|at| cleaned.iter().map(|row| width(&row[*at])).fold(width(self.head[*at]), usize::max))
+            .collect();
+        if columns.is_some_and(|columns| widths.iter().map(|width| width + 2).sum::<usize>() > columns + 2) {
+            return self.stacked(&cleaned, &used);
+        }
+        let line = |cell: &dyn Fn(usize) -> String| {
+            let cells = used.iter().zip(&widths).map(|(at, width)| padded(&cell(*at), width + 2));
+            cells.collect::<String>().trim_end().to_owned() + "\n"
+        };
+        let head = if cleaned.is_empty() { String::new() } else { line(&|at| self.head[at].to_owned()) };
+        head + &cleaned.iter().map(|row| line(&|at| row[at].clone())).collect::<String>()
+    }
+
+    fn stacked(&self, rows: &[[String; N]], used: &[usize]) -> String {
+        let one = |row: &[String; N]| {
+            let cells = used.iter().filter(|at| !row[**at].is_empty());
+            cells.map(|at| format!("{}: {}\n", self.head[*at].to_lowercase(), row[*at])).collect::<String>()
+        };
+        rows.iter().map(one).collect::<Vec<String>>().join("\n")
+    }
+}
+
+/// A span for people, not finer than they can use.
+pub(crate) fn span(span: Duration) -> String {
+    let millis = span.as_millis();
+    match millis {
+        0..1_000 => format!("{millis}ms"),
+        1_000..60_000 if millis % 1_000 < 100 => format!("{}s", millis / 1_000),
+        1_000..60_000 => format!("{}.{}s", millis / 1_000, millis % 1_000 / 100),
+        60_000..3_600_000 => format!("{}m {}s", millis / 60_000, millis / 1_000 % 60),
+        3_600_000..86_400_000 => format!("{}h {}m", millis / 3_600_000, millis / 60_000 % 60),
+        _ => format!("{}d {}h", millis / 86_400_000, millis / 3_600_000 % 24),
+    }
+}
+
+/// A span that may be far below a millisecond.
+pub(crate) fn short_span(took: Duration) -> String {
+    let micros = took.as_micros();
+    match micros {
+        0..1_000 => format!("{micros}us"),
+        1_000..10_000 => format!("{}.{}ms", micros / 1_000, micros % 1_000 / 100),
+        _ => span(took),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_as_fine_as_people_can_use() {
+        for (millis, shown) in [
+            (0, "0ms"),
+            (750, "750ms"),
+            (12_000, "12s"),
+            (1_500, "1.5s"),
+            (123_000, "2m 3s"),
+            (7_500_000, "2h 5m"),
+            (90_000_000, "1d 1h"),
+        ] {
+            assert_eq!(span(Duration::from_millis(millis)), shown);
+        }
+        assert_eq!(short_span(Duration::from_micros(480)), "480us");
+        assert_eq!(short_span(Duration::from_micros(1_480)), "1.4ms");
+        assert_eq!(short_span(Duration::from_micros(31_480)), "31ms");
+    }
+
+    #[test]
+    fn what_could_steer_a_terminal_is_replaced_and_in_json_escaped() {
+        assert_eq!(clean("a\u{1b}[31mb\u{9b}c\u{202e}d\u{7f}"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}d\u{fffd}");
+        assert_eq!(
+            escaped("{\n\"\u{9b}\": \"\u{202e}\u{e0041}\"}"),
+            "{\n\"\\u009b\": \"\\u202e\\udb40\\udc41\"}"
+        );
+        assert_eq!(clean("naïve 仕事"), "naïve 仕事");
+    }
+
+    #[test]
+    fn text_is_cut_and_padded_by_the_columns_that_it_takes() {
+        assert_eq!(cut("仕事場", 5, '~'), "仕事~");
+        assert_eq!(cut("仕事場", 6, '~'), "仕事場");
+        assert_eq!(cut("abc", 1, '~'), "~");
+        assert_eq!(cut("abc", 0, '~'), "");
+        assert_eq!(padded("仕事", 6), "仕事  ");
+    }
+
+    #[test]
+    fn a_table_that_does_not_fit_is_stacked_and_a_column_without_anything_left_out() {
+        let row = |a: &str, b: &str| [a.to_owned(), String::new(), b.to_owned()];
+        let table = Table { head: ["NAME", "NONE", "WHO"], rows: vec![row("job", "worker-1"), row("x", "")] };
+
+        assert_eq!(table.text(None), "NAME  WHO\njob   worker-1\nx\n");
+        assert_eq!(table.text(Some(14)), table.text(None));
+        assert_eq!(table.text(Some(13)), "name: job\nwho: worker-1\n\nname: x\n");
+        assert_eq!(Table::<3> { head: ["A", "B", "C"], rows: vec![] }.text(None), "");
+    }
+}

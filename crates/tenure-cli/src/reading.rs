@@ -1,0 +1,112 @@
+//! Opening the store for those who only look or ask: nothing is made, and nobody waits for long unless told to.
+
+use std::time::Duration;
+
+use tenure::store::Namespace as Name;
+use tenure::{Error, Kind, Namespace, ResourceName, ResourceView};
+
+use crate::args;
+use crate::exit::Failure;
+use crate::output;
+use crate::place::Place;
+use crate::settings::named;
+
+/// How long a store may take to be opened: people are told within five seconds that it is not there.
+const PATIENCE: Duration = Duration::from_millis(4_500);
+/// How often one that is not there is looked for.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Where to look, and whether to wait for it.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) place: Place,
+    pub(crate) namespace: Name,
+    pub(crate) waits: bool,
+}
+
+impl Reading {
+    pub(crate) fn meant_by(typed: args::At) -> Result<Self, Failure> {
+        let namespace = named(&typed.namespace, Name::new)?;
+        Ok(Self { namespace, place: Place::find(typed.store)?, waits: typed.wait_for_store })
+    }
+
+    /// The store, and people are told which; nothing if it is the default one and nobody has made it yet.
+    pub(crate) async fn open(&self) -> Result<Option<Namespace>, Failure> {
+        let find = async || {
+            let found = Namespace::find(self.place.url(), self.namespace.as_str()).await?;
+            if found.is_none() && self.waits {
+                return Err(Error::unavailable(format!("there is no store at `{}`", self.place)));
+            }
+            Ok(found)
+        };
+        let found = patiently(&self.place, self.waits, find).await?;
+        match found {
+            Some(store) => {
+                output::which_store(&self.place, self.namespace.as_str());
+                Ok(Some(store))
+            }
+            None if self.place.is_default() => {
+                output::nothing_yet(&self.place);
+                Ok(None)
+            }
+            // "Nobody owns anything" would be a dangerous answer to a misspelt path.
+            None => Err(self.is_not_there()),
+        }
+    }
+
+    /// The store, which has to be there.
+    pub(crate) async fn require(&self) -> Result<Namespace, Failure> {
+        self.open().await?.ok_or_else(|| self.is_not_there())
+    }
+
+    fn is_not_there(&self) -> Failure {
+        Failure::new(format!("there is no store at `{}`", self.place))
+            .hint("`tenure run --store ..` makes it; is the path right?")
+    }
+}
+
+/// Opens a store within a few seconds or, if it is to be waited for, whenever it is there.
+pub(crate) async fn patiently<T>(
+    place: &Place,
+    waits: bool,
+    open: impl AsyncFn() -> Result<T, Error>,
+) -> Result<T, Failure> {
+    let mut was_told = false;
+    loop {
+        let opened = tokio::time::timeout(PATIENCE, open()).await;
+        let opened = opened.unwrap_or_else(|_| {
+            Err(Error::unavailable(format!("cannot open `{place}`: no answer within {PATIENCE:?}")))
+        });
+        let error = match opened {
+            Err(error) if waits && error.kind() == Kind::Unavailable => error,
+            Err(error) => return Err(place.cannot_open(error)),
+            Ok(opened) => return Ok(opened),
+        };
+        if !std::mem::replace(&mut was_told, true) {
+            output::waiting_for_store(&Failure::from(error));
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// One resource, which has to have been claimed once.
+pub(crate) async fn known(store: &Namespace, resource: &ResourceName) -> Result<ResourceView, Failure> {
+    if let Some(view) = store.read(resource.as_str()).await? {
+        return Ok(view);
+    }
+    let failure = Failure::new(format!("`{resource}` was never claimed"));
+    let names = store.read_all().await?;
+    let names: Vec<&str> = names.iter().map(|view| view.resource.as_str()).collect();
+    Err(match nearest(resource.as_str(), &names) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None => failure.hint("`tenure status` lists what was claimed"),
+    })
+}
+
+/// Which of `known` was meant, if one is near enough.
+pub(crate) fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
+    let likeness = known.iter().map(|name| (*name, strsim::jaro_winkler(typed, name)));
+    // As near as clap wants options to be.
+    let (best, _) = likeness.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, likeness)| *likeness > 0.8)?;
+    Some(best)
+}

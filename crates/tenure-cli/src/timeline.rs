@@ -1,0 +1,365 @@
+//! What a history means: who owned from when to when, when nobody did, how often it changed. Prints nothing.
+//!
+//! Points in time are spans before now: whoever owned from 9s to 4s ago did so for 5s.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure::store::Entry;
+use tenure::{Happened, ResourceView};
+
+/// So many changes of owner within [`FLAPPING_WITHIN`] are flapping.
+pub(crate) const FLAPPING: usize = 6;
+pub(crate) const FLAPPING_WITHIN: Duration = Duration::from_secs(600);
+
+/// All that is known of one resource, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Timeline {
+    pub(crate) stints: Vec<Stint>,
+}
+
+/// One ownership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stint {
+    pub(crate) worker: String,
+    pub(crate) ticket: u32,
+    pub(crate) term: u64,
+    pub(crate) token: u64,
+    /// How long ago; unknown if the store has forgotten it.
+    pub(crate) began: Option<Duration>,
+    pub(crate) ended: Option<(Duration, Happened)>,
+}
+
+impl Stint {
+    pub(crate) fn until(&self) -> Duration {
+        self.ended.map_or(Duration::ZERO, |(ago, _)| ago)
+    }
+
+    /// For how long, as far as that is known.
+    pub(crate) fn lasted(&self) -> Option<Duration> {
+        self.began.map(|began| began.saturating_sub(self.until()))
+    }
+}
+
+/// A span in which nobody owned any ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Vacancy {
+    /// How long ago it began.
+    pub(crate) began: Duration,
+    /// How long ago it was over; not at all if it is not.
+    pub(crate) ended: Option<Duration>,
+}
+
+impl Vacancy {
+    pub(crate) fn lasted(&self) -> Duration {
+        self.began.saturating_sub(self.ended.unwrap_or_default())
+    }
+}
+
+/// The history of each resource. The present owners are added where the store has forgotten how they began.
+pub(crate) fn timelines(entries: &[Entry], present: &[ResourceView]) -> BTreeMap<String, Timeline> {
+    let mut all: BTreeMap<String, Timeline> = BTreeMap::new();
+    for view in present {
+        all.entry(view.resource.to_string()).or_default();
+    }
+    for entry in entries {
+        let stints = &mut all.entry(entry.resource.to_string()).or_default().stints;
+        let token = entry.grant.token.0;
+        let known = stints.iter().rposition(|stint| stint.token == token);
+        let stint = match known {
+            Some(at) => &mut stints[at],
+            None => {
+                stints.push(Stint {
+                    worker: entry.worker.to_string(),
+                    ticket: entry.grant.ticket.0,
+                    term: entry.grant.term.0,
+                    token,
+                    began: None,
+                    ended: None,
+                });
+                stints.last_mut().expect("it was pushed")
+            }
+        };
+        match entry.what {
+            Happened::Granted => stint.began = Some(entry.ago),
+            what => stint.ended = Some((entry.ago, what)),
+        }
+    }
+    for view in present {
+        let Some(Timeline { stints }) = all.get_mut(view.resource.as_str()) else { continue };
+        for owner in &view.owners {
+            let token = owner.grant.token.0;
+            if stints.iter().all(|stint| stint.token != token) {
+                stints.push(Stint {
+                    worker: owner.worker.to_string(),
+                    ticket: owner.grant.ticket.0,
+                    term: owner.grant.term.0,
+                    token,
+                    began: Some(owner.owned_for),
+                    ended: None,
+                });
+            }
+        }
+        stints.sort_by_key(|stint| stint.token);
+    }
+    all
+}
+
+impl Timeline {
+    /// What was so within this span until now. What began before it keeps its beginning.
+    pub(crate) fn within(mut self, since: Option<Duration>) -> Self {
+        if let Some(since) = since {
+            self.stints.retain(|stint| stint.until() <= since);
+        }
+        self
+    }
+
+    /// The same, seen so much later.
+    pub(crate) fn older_by(mut self, span: Duration) -> Self {
+        for stint in &mut self.stints {
+            stint.began = stint.began.map(|ago| ago + span);
+            stint.ended = stint.ended.map(|(ago, what)| (ago + span, what));
+        }
+        self
+    }
+
+    /// How far back anything is known.
+    pub(crate) fn reaches(&self) -> Duration {
+        self.stints.iter().map(|stint| stint.began.unwrap_or_else(|| stint.until())).max().unwrap_or_default()
+    }
+
+    /// When nobody owned, oldest first, from the first that is known on. Where a beginning was forgotten, everything
+    /// before that ending counts as owned: nobody knows better.
+    pub(crate) fn vacancies(&self) -> Vec<Vacancy> {
+        let mut spans: Vec<(Duration, Duration)> = self
+            .stints
+            .iter()
+            .map(|stint| (stint.began.unwrap_or_else(|| self.reaches()), stint.until()))
+            .collect();
+        spans.sort_by(|a, b| b.cmp(a));
+        let (mut vacancies, mut owned_until) = (Vec::new(), None);
+        for (began, until) in spans {
+            match owned_until {
+                Some(owned) if began < owned => vacancies.push(Vacancy { began: owned, ended: Some(began) }),
+                _ => {}
+            }
+            owned_until = Some(owned_until.map_or(until, |owned: Duration| owned.min(until)));
+        }
+        if let Some(owned) = owned_until.filter(|owned| !owned.is_zero()) {
+            vacancies.push(Vacancy { began: owned, ended: None });
+        }
+        vacancies
+    }
+
+    /// How long nobody owned, of the last `since` if that is given.
+    pub(crate) fn vacant_for(&self, since: Option<Duration>) -> Duration {
+        let cut = since.unwrap_or(Duration::MAX);
+        let vacancies = self.vacancies().into_iter();
+        vacancies.map(|one| Vacancy { began: one.began.min(cut), ..one }.lasted()).sum()
+    }
+
+    /// When a ticket changed its owner, how long ago, oldest first. One that began anew after it had not been
+    /// given up by itself has changed, too, whatever it is called.
+    pub(crate) fn changes(&self) -> Vec<Duration> {
+        let mut before: BTreeMap<u32, &Stint> = BTreeMap::new();
+        let mut changes = Vec::new();
+        for stint in &self.stints {
+            if let (Some(before), Some(began)) = (before.insert(stint.ticket, stint), stint.began) {
+                let was_given_up =
+                    matches!(before.ended, Some((_, Happened::Released | Happened::SteppedDown)));
+                if before.worker != stint.worker || !was_given_up {
+                    changes.push(began);
+                }
+            }
+        }
+        changes.sort_by(|a, b| b.cmp(a));
+        changes
+    }
+
+    /// The most changes within [`FLAPPING_WITHIN`], if they are so many as to be flapping.
+    pub(crate) fn flapping(&self) -> Option<usize> {
+        let changes = self.changes();
+        let most = (0..changes.len())
+            .map(|first| {
+                let until = changes[first].saturating_sub(FLAPPING_WITHIN);
+                changes[first..].iter().take_while(|ago| **ago >= until).count()
+            })
+            .max()?;
+        (most >= FLAPPING).then_some(most)
+    }
+
+    /// Tickets that were ever owned.
+    pub(crate) fn tickets(&self) -> Vec<u32> {
+        let mut tickets: Vec<u32> = self.stints.iter().map(|stint| stint.ticket).collect();
+        tickets.sort_unstable();
+        tickets.dedup();
+        tickets
+    }
+
+    /// Workers in the order of their first ownership.
+    pub(crate) fn workers(&self) -> Vec<&str> {
+        let mut workers: Vec<&str> = Vec::new();
+        for stint in &self.stints {
+            if !workers.contains(&stint.worker.as_str()) {
+                workers.push(&stint.worker);
+            }
+        }
+        workers
+    }
+
+    /// The last `span` in so many columns, oldest first: who owned the ticket for the longest part of each, as an
+    /// index into `workers`, or nobody.
+    pub(crate) fn bar(
+        &self,
+        ticket: u32,
+        span: Duration,
+        columns: usize,
+        workers: &[&str],
+    ) -> Vec<Option<usize>> {
+        let slice = span.as_nanos() / (columns as u128).max(1);
+        let at = |column: usize| span.as_nanos().saturating_sub(slice * column as u128);
+        let of_ticket: Vec<&Stint> = self.stints.iter().filter(|stint| stint.ticket == ticket).collect();
+        let column = |column: usize| {
+            let (from, until) = (at(column), at(column + 1));
+            let mut longest = (0, None);
+            let mut owned = 0;
+            for stint in &of_ticket {
+                let began = stint.began.unwrap_or(Duration::MAX).as_nanos();
+                let part = began.min(from).saturating_sub(stint.until().as_nanos().max(until));
+                owned += part;
+                if part > longest.0 {
+                    longest = (part, workers.iter().position(|worker| *worker == stint.worker));
+                }
+            }
+            let nobody = (from - until).saturating_sub(owned);
+            if longest.0 >= nobody { longest.1 } else { None }
+        };
+        (0..columns).map(column).collect()
+    }
+}
+
+/// The letter of a worker in a bar.
+pub(crate) fn letter(worker: Option<usize>) -> char {
+    const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    match worker {
+        None => '.',
+        Some(number) => LETTERS.get(number).map_or('*', |letter| char::from(*letter)),
+    }
+}
+
+/// Why an ownership ended, for people.
+pub(crate) fn why(what: Happened) -> &'static str {
+    match what {
+        Happened::Granted => "began",
+        Happened::Released => "released",
+        Happened::Failed => "its work failed",
+        Happened::SteppedDown => "stepped down",
+        Happened::Expired => "its lease ran out",
+        Happened::Died => "it died",
+        Happened::Evicted => "evicted",
+        _ => "ended",
+    }
+}
+
+/// The same, for programs.
+pub(crate) fn code(what: Happened) -> &'static str {
+    match what {
+        Happened::Granted => "granted",
+        Happened::Released => "released",
+        Happened::Failed => "failed",
+        Happened::SteppedDown => "stepped_down",
+        Happened::Expired => "expired",
+        Happened::Died => "died",
+        Happened::Evicted => "evicted",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn stint(worker: &str, term: u64, began: u32, ended: Option<(u32, Happened)>) -> Stint {
+        Stint {
+            worker: worker.to_owned(),
+            ticket: 0,
+            term,
+            token: term,
+            began: Some(S * began),
+            ended: ended.map(|(ago, what)| (S * ago, what)),
+        }
+    }
+
+    fn of(stints: Vec<Stint>) -> Timeline {
+        Timeline { stints }
+    }
+
+    #[test]
+    fn nobody_owned_between_an_end_and_the_next_beginning_and_after_the_last_end() {
+        let timeline = of(vec![
+            stint("a", 1, 60, Some((40, Happened::Died))),
+            stint("b", 2, 35, Some((10, Happened::Released))),
+        ]);
+
+        let gaps: Vec<(Duration, Option<Duration>)> =
+            timeline.vacancies().iter().map(|one| (one.began, one.ended)).collect();
+        assert_eq!(gaps, [(S * 40, Some(S * 35)), (S * 10, None)]);
+        assert_eq!(timeline.vacant_for(None), S * 15);
+        assert_eq!(timeline.vacant_for(Some(S * 38)), S * 13);
+    }
+
+    #[test]
+    fn a_ticket_that_somebody_owns_meanwhile_leaves_no_vacancy() {
+        let mut other = stint("b", 2, 50, None);
+        other.ticket = 1;
+        let timeline = of(vec![stint("a", 1, 60, Some((40, Happened::Died))), other]);
+
+        assert_eq!(timeline.vacancies(), []);
+        assert_eq!(timeline.tickets(), [0, 1]);
+    }
+
+    #[test]
+    fn six_changes_within_ten_minutes_are_flapping_and_giving_up_to_oneself_is_no_change() {
+        let run = |count: u64, step: u32, what: Happened, name: fn(u64) -> String| {
+            let stints = (0..=count).map(|term| {
+                let began = step * (count - term) as u32 + step;
+                let mut one = stint("", term, began, Some((began - step, what)));
+                one.worker = name(term);
+                one
+            });
+            of(stints.collect()).flapping()
+        };
+        let other = |term: u64| format!("w{term}");
+        let same = |_: u64| "w".to_owned();
+
+        assert_eq!(run(6, 60, Happened::Released, other), Some(6));
+        assert_eq!(run(6, 130, Happened::Released, other), None);
+        assert_eq!(run(5, 1, Happened::Released, other), None);
+        assert_eq!(run(9, 1, Happened::Released, same), None);
+        assert_eq!(run(9, 1, Happened::Died, same), Some(9));
+    }
+
+    #[test]
+    fn a_bar_shows_who_owned_for_the_longest_part_of_each_column() {
+        let timeline = of(vec![stint("a", 1, 100, Some((60, Happened::Died))), stint("b", 2, 40, None)]);
+        let workers = timeline.workers();
+
+        let bar: String = timeline.bar(0, S * 100, 10, &workers).into_iter().map(letter).collect();
+
+        assert_eq!(bar, "aaaa..bbbb");
+        assert_eq!(timeline.bar(0, S * 100, 0, &workers), []);
+        assert_eq!(timeline.bar(0, Duration::ZERO, 3, &workers).len(), 3);
+    }
+
+    #[test]
+    fn a_beginning_that_the_store_forgot_is_unknown_and_leaves_no_vacancy() {
+        let mut first = stint("a", 1, 60, Some((40, Happened::Died)));
+        first.began = None;
+        let timeline = of(vec![first, stint("b", 2, 40, None)]);
+
+        assert_eq!((timeline.stints[0].lasted(), timeline.vacancies()), (None, vec![]));
+        assert_eq!(timeline.clone().within(Some(S * 39)).stints.len(), 1);
+    }
+}

@@ -1,0 +1,77 @@
+//! What `tenure explain` says.
+
+use super::scene::Scene;
+use super::stores::Server;
+
+fn told(scene: &Scene, resource: &str) -> String {
+    let output = scene.done(&["explain", resource]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn why_who_is_next_and_what_if_are_said_in_sentences() {
+    let scene = Scene::new();
+    assert!(scene.done(&["run", "job", "--label", "z", "--", "true"]).status.success());
+    let free = told(&scene, "job");
+    assert!(free.starts_with("`job` has one ticket; nobody owns it.\n"), "{free}");
+    assert!(free.contains("Nobody waits: whoever claims it next owns it at once."), "{free}");
+    let _owner = scene.start("a", &[]);
+    scene.life(2);
+    let alone = told(&scene, "job");
+    assert!(alone.contains("Nobody waits: when an owner goes, nobody follows"), "{alone}");
+    let _next = scene.start("b", &[]);
+    scene.until_waiting(1);
+    let one = told(&scene, "job");
+    assert!(one.contains("Next is `b`, the only one who waits."), "{one}");
+    let _last = scene.start("c", &[]);
+    scene.until_waiting(2);
+
+    let all = told(&scene, "job");
+
+    assert!(all.starts_with("`job` has one ticket; it is owned.\n"), "{all}");
+    assert!(all.contains("\n`a` has owned ticket 0 for ") && all.contains(": term 2, token "), "{all}");
+    assert!(all.contains("Before it, `z` (term 1) released it. The ticket was free for "), "{all}");
+    assert!(
+        all.contains("Next is `b`, the first of 2 who wait, by priority and then by arrival: `b`, `c`."),
+        "{all}"
+    );
+    assert!(
+        all.contains("If `a` died now, `b` would own the ticket within milliseconds, because a lock"),
+        "{all}"
+    );
+    assert!(all.contains(" at most, plus 50ms and one answer of the store"), "{all}");
+    assert!(all.is_ascii());
+}
+
+#[test]
+fn on_a_server_the_end_of_the_lease_is_what_counts() {
+    for server in [Server::redis(), Server::postgres()] {
+        let scene = server.scene();
+        let _owner = scene.start("a", &["--ttl", "2s"]);
+        scene.life(1);
+
+        let all = told(&scene, "job");
+
+        assert!(all.contains("It was the first to claim."), "{all}");
+        assert!(
+            all.contains("If `a` died now, the ticket would be free when its lease has run out, in 1."),
+            "{all}"
+        );
+    }
+}
+
+#[test]
+fn what_was_never_claimed_cannot_be_explained() {
+    let scene = Scene::new();
+    assert!(scene.done(&["run", "nightly", "--", "true"]).status.success());
+
+    let output = scene.done(&["explain", "nighly"]);
+
+    assert_eq!(output.status.code(), Some(125));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.ends_with("tenure: `nighly` was never claimed\n\nhint: did you mean `nightly`?\n"),
+        "{said}"
+    );
+}
