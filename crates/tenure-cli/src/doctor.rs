@@ -41,9 +41,10 @@ pub(crate) async fn doctor(typed: args::Doctor) -> Result<Exit, Failure> {
     Ok(if findings.is_safe { Exit::OK } else { Exit::UNSAFE })
 }
 
-/// The store. The default one is made: whether it works here is what people want to know.
+/// The store. It is made if need be, because whether it works is what people want to know; but for a file that was
+/// named, whose path may be misspelt.
 async fn open(reading: &Reading) -> Result<Namespace, Failure> {
-    if !reading.place.is_default() {
+    if reading.place.is_file() && !reading.place.is_default() {
         return reading.require().await;
     }
     reading.place.make_folder()?;

@@ -7,7 +7,7 @@ mod screen;
 mod style;
 mod text;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -110,7 +110,8 @@ pub(crate) fn failed(failure: &Failure) {
 pub(crate) fn told_by_clap(told: &clap::Error) -> Exit {
     if !told.use_stderr() {
         let text = told.render();
-        let text = if io::stdout().is_terminal() { text.ansi().to_string() } else { text.to_string() };
+        let is_coloured = Style::of_stdout().is_coloured;
+        let text = if is_coloured { text.ansi().to_string() } else { text.to_string() };
         return data(&text).map_or(Exit::FAILED, |()| Exit::OK);
     }
     let text = told.render().to_string();

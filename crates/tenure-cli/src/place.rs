@@ -66,6 +66,13 @@ impl Place {
         self.url.starts_with("sqlite:")
     }
 
+    /// Whether it is a file whose folder is not there, which may be mounted later.
+    pub(crate) fn lacks_its_folder(&self) -> bool {
+        let path = self.url.strip_prefix("sqlite:").map(|rest| rest.split('?').next().unwrap_or(rest));
+        let folder = path.and_then(|path| std::path::Path::new(path).parent());
+        folder.is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+    }
+
     /// Makes the folder of the default store, for this user only. One that was named has to be there.
     pub(crate) fn make_folder(&self) -> Result<(), Failure> {
         let Some(folder) = &self.folder else { return Ok(()) };

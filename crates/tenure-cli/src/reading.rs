@@ -35,7 +35,7 @@ impl Reading {
         let find = async || {
             let found = Namespace::find(self.place.url(), self.namespace.as_str()).await?;
             if found.is_none() && self.waits {
-                return Err(Error::unavailable(format!("there is no store at `{}`", self.place)));
+                return Err(Error::unavailable(self.is_not_there().to_string()));
             }
             Ok(found)
         };
@@ -60,8 +60,12 @@ impl Reading {
     }
 
     fn is_not_there(&self) -> Failure {
-        Failure::new(format!("there is no store at `{}`", self.place))
-            .hint("`tenure run --store ..` makes it; is the path right?")
+        if self.place.is_file() {
+            return Failure::new(format!("there is no store at `{}`", self.place))
+                .hint("`tenure run --store ..` makes it; is the path right?");
+        }
+        Failure::new(format!("nobody has used the namespace `{}` at `{}` yet", self.namespace, self.place))
+            .hint("`tenure run` makes it; are server, database and namespace right?")
     }
 }
 
@@ -78,7 +82,7 @@ pub(crate) async fn patiently<T>(
             Err(Error::unavailable(format!("cannot open `{place}`: no answer within {PATIENCE:?}")))
         });
         let error = match opened {
-            Err(error) if waits && error.kind() == Kind::Unavailable => error,
+            Err(error) if waits && (error.kind() == Kind::Unavailable || place.lacks_its_folder()) => error,
             Err(error) => return Err(place.cannot_open(error)),
             Ok(opened) => return Ok(opened),
         };

@@ -187,9 +187,9 @@ pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Open
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
         Place::Sqlite { path, .. } => std::fs::metadata(path)
             .map_or_else(|error| error.kind() != std::io::ErrorKind::NotFound, |_| true),
-        // A server is there or not; looking makes nothing in it.
         #[cfg(feature = "postgres")]
-        Place::Postgres => true,
+        Place::Postgres => PostgresStore::is_there(url, namespace).await?,
+        // A server is there or not; looking makes nothing in it.
         #[cfg(all(feature = "redis", unix))]
         Place::Redis => true,
     };

@@ -101,8 +101,8 @@ pub(super) const ABOUT_DOCTOR: &str = "\
 Says whether this store is safe as it is configured, how fast it answers, how its clock runs, and what follows for the ttl: \
 how long a failover takes at worst, which outage of the store is survived, and which ttl fits.
 
-It measures for about two seconds, also by renewing a lease of its own, which competes for nothing. A default store that is \
-not there yet is made.";
+It measures for about two seconds, also by renewing a lease of its own, which competes for nothing. A store that is not there \
+yet is made, but for a file that was named.";
 
 pub(super) const AFTER_DOCTOR: &str = "\
 Examples:

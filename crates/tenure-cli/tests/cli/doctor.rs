@@ -242,4 +242,12 @@ fn a_file_that_is_not_there_yet_is_waited_for_on_request() {
     assert!(scene.done(&["run", "job", "--", "true"]).status.success());
 
     assert!(looks.wait_with_output().expect("it ends").status.success());
+    // Also for its folder; and without being asked to wait it fails.
+    let url = format!("sqlite:{}", scene.file("mounted/later.db").display());
+    assert_eq!(scene.done(&["run", "job", "--store", &url, "--", "true"]).status.code(), Some(125));
+    let mut runs = scene.start("a", &["--store", &url, "--wait-for-store"]);
+    super::scene::until("it is said", || runs.said().contains("waiting for the store").then_some(()));
+    std::fs::create_dir(scene.file("mounted")).expect("a folder");
+    scene.life(1);
+    assert!(!runs.has_ended());
 }

@@ -24,7 +24,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use self::ears::Ears;
 use self::line::Line;
-use self::schema::Quoted;
+use self::schema::{Missing, Quoted};
 use self::trouble::Trouble;
 use self::url::Target;
 use super::{Concern, Cost, Entry, Hints, Pending, Store};
@@ -57,7 +57,7 @@ impl PostgresStore {
     pub async fn open(url: &str, namespace: &Namespace) -> Result<Self, Error> {
         let target = Arc::new(Target::parse(url)?);
         let schema = Quoted::of(namespace)?;
-        schema::prepare(&target, &schema).await?;
+        schema::prepare(&target, &schema, Missing::Make).await?;
         let tools = Arc::new(Line::to(&target));
         Ok(Self {
             namespace: namespace.clone(),
@@ -68,6 +68,14 @@ impl PostgresStore {
             schema,
             target,
         })
+    }
+
+    /// Whether the tables and functions of the namespace are there. Makes nothing.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn is_there(url: &str, namespace: &Namespace) -> Result<bool, Error> {
+        schema::prepare(&Target::parse(url)?, &Quoted::of(namespace)?, Missing::Leave).await
     }
 
     /// The SQL that makes the tables and functions of a namespace, for those who apply it themselves. A worker then

@@ -38,6 +38,19 @@ async fn fifty_workers_that_start_at_once_on_an_empty_database_make_one_schema()
 }
 
 #[tokio::test]
+async fn looking_for_a_namespace_makes_nothing() {
+    let server = shared();
+    let url = lock(&server).url();
+
+    assert!(tenure::Namespace::find(&url, "unlooked").await.expect("an answer").is_none());
+    assert_eq!(lock(&server).sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'unlooked'"), "0");
+
+    PostgresStore::open(&url, &namespace("unlooked")).await.expect("it is made");
+    let found = tenure::Namespace::find(&url, "unlooked").await.expect("an answer").expect("it is there");
+    assert_eq!(found.read_all().await.expect("an answer"), []);
+}
+
+#[tokio::test]
 async fn a_newer_schema_is_refused_with_a_sentence() {
     let fresh = Fresh::start().await;
     fresh.sql("UPDATE @.meta SET version = 2");

@@ -82,22 +82,30 @@ pub(super) fn script(schema: &Quoted) -> String {
     )
 }
 
-/// Sees to it that the schema is there, in our version.
-pub(super) async fn prepare(target: &Target, schema: &Quoted) -> Result<(), Error> {
-    let prepared = tokio::time::timeout(PATIENCE, try_prepare(target, schema)).await;
+/// What is done about a schema that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    Make,
+    Leave,
+}
+
+/// Looks whether the schema is there, in our version, and if it is to be made sees to it. Says whether it is there then.
+pub(super) async fn prepare(target: &Target, schema: &Quoted, missing: Missing) -> Result<bool, Error> {
+    let prepared = tokio::time::timeout(PATIENCE, try_prepare(target, schema, missing)).await;
     let late = || Error::unavailable(format!("cannot open {target}: no answer within {PATIENCE:?}"));
     prepared.map_err(|_| late())?.map_err(|trouble| trouble.told("open the store", target))
 }
 
-async fn try_prepare(target: &Target, schema: &Quoted) -> Result<(), Trouble> {
+async fn try_prepare(target: &Target, schema: &Quoted, missing: Missing) -> Result<bool, Trouble> {
     let (mut client, connection) = target.connect().await?;
     // Together, on whatever runtime this is: nothing of it lives on.
     let work = async {
         check_server(&client, target).await?;
-        if !is_there(&client, target, schema).await? {
+        let is_there = is_there(&client, target, schema).await?;
+        if !is_there && missing == Missing::Make {
             make(&mut client, target, schema).await?;
         }
-        Ok(())
+        Ok(is_there || missing == Missing::Make)
     };
     tokio::select! {
         done = work => done,
