@@ -11,7 +11,7 @@ use tenure::{Namespace, Timing};
 use self::figures::{Clock, Figures, Trips};
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Colour, Style, clean, short_span, span};
+use crate::output::{self, Colour, Style, clean, short_span, span, wrapped};
 use crate::reading::{Reading, patiently};
 
 /// Grows when a field changes its meaning or goes. New fields may come without.
@@ -86,7 +86,7 @@ impl Findings {
         text += &line("lease", &figures.lease_text());
         text += &line("failover", &self.failover_text());
         text += &line("outage", &figures.outage_text());
-        text + &line("ttl", &figures.ttl_text())
+        wrapped(&(text + &line("ttl", &figures.ttl_text())), style.columns)
     }
 
     fn clock_text(&self) -> String {
@@ -139,7 +139,7 @@ impl Figures {
             longest if longest.is_zero() => String::new(),
             longest if longest == self.timing.ttl() => String::new(),
             longest => format!(
-                "; this namespace has seen one of {}: after the store lost all data, use one ttl for all",
+                "; this namespace has seen one of {}: use one for all, in case the store loses its data",
                 span(longest)
             ),
         };

@@ -6,7 +6,7 @@ use tenure::{Happened, OwnerView, ResourceName, ResourceView};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, clean, span};
+use crate::output::{self, Style, clean, span, wrapped};
 use crate::place::Place;
 use crate::reading::{self, Reading};
 use crate::settings::named;
@@ -24,7 +24,8 @@ pub(crate) async fn explain(typed: args::Explain) -> Result<Exit, Failure> {
     let view = reading::known(&store, &resource).await?;
     let entries = store.history(resource.as_str()).await?;
     let timeline = timeline::timelines(&entries, std::slice::from_ref(&view)).remove(resource.as_str());
-    output::data(&sentences(&view, &timeline.unwrap_or_default(), &reading.place))?;
+    let text = sentences(&view, &timeline.unwrap_or_default(), &reading.place);
+    output::data(&wrapped(&text, Style::of_stdout().columns))?;
     Ok(Exit::OK)
 }
 
@@ -77,7 +78,10 @@ fn reason(owner: &OwnerView, timeline: &Timeline) -> String {
         None if grant.term.0 == 1 => writeln!(text, "  It was the first to claim."),
         None => writeln!(text, "  Who had the ticket before, the store does not remember."),
         Some((before, ended, what)) => {
-            let vacant = ended.saturating_sub(owner.owned_for);
+            // Both from the history: what was read beside it is as of another moment.
+            let began = timeline.stints.iter().find(|stint| stint.token == grant.token.0);
+            let began = began.and_then(|stint| stint.began).unwrap_or(owner.owned_for);
+            let vacant = ended.saturating_sub(began);
             writeln!(
                 text,
                 "  {} The ticket was free for {}; of those who waited it was the first.",

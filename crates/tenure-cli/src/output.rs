@@ -16,7 +16,7 @@ use tenure::{Ending, Waiting, Why};
 
 pub(crate) use self::screen::{Line, Screen, Wish};
 pub(crate) use self::style::{Colour, Style};
-pub(crate) use self::text::{Table, clean, cut, escaped, short_span, span, width};
+pub(crate) use self::text::{Table, clean, cut, escaped, short_span, span, width, wrapped};
 use crate::exit::{Exit, Failure};
 use crate::place::Place;
 use crate::process::{Caught, Killing};

@@ -63,6 +63,39 @@ pub(crate) fn cut(text: &str, columns: usize, mark: char) -> String {
     kept
 }
 
+/// Sentences on a terminal: broken between words, not within; what follows is set in by as much as a line's second word,
+/// if there is a gap before that, else as its first.
+pub(crate) fn wrapped(text: &str, columns: Option<usize>) -> String {
+    // Longer lines are hard to read.
+    let Some(columns) = columns.map(|columns| columns.min(100)) else { return text.to_owned() };
+    let mut lines = Vec::new();
+    for line in text.split('\n') {
+        if width(line) <= columns {
+            lines.push(line.to_owned());
+            continue;
+        }
+        let indent = indent(line).min(columns / 2);
+        let mut present = line[..line.len() - line.trim_start().len()].to_owned();
+        for word in line.trim_start().split_inclusive(' ') {
+            if width(&present) + width(word.trim_end()) > columns && !present.trim().is_empty() {
+                lines.push(present.trim_end().to_owned());
+                present = " ".repeat(indent);
+            }
+            present += word;
+        }
+        lines.push(present);
+    }
+    lines.join("\n")
+}
+
+/// Where the text of a line begins: after a name and its gap, or after blanks.
+fn indent(line: &str) -> usize {
+    let first = line.len() - line.trim_start().len();
+    let gap = line[first..].find("  ").map(|at| first + at);
+    let second = gap.map(|gap| gap + line[gap..].len() - line[gap..].trim_start().len());
+    second.filter(|second| *second <= 20).unwrap_or(first)
+}
+
 /// Filled up with blanks to so many columns.
 pub(crate) fn padded(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
@@ -167,6 +200,17 @@ mod tests {
         assert_eq!(cut("abc", 1, '~'), "~");
         assert_eq!(cut("abc", 0, '~'), "");
         assert_eq!(padded("仕事", 6), "仕事  ");
+    }
+
+    #[test]
+    fn sentences_are_broken_between_words_and_set_in_under_their_beginning() {
+        let text =
+            "ttl       one two three four\n  five six seven eight nine\nfiveandtwentyletters and more\n";
+
+        let broken = "ttl       one two\n          three four\n  five six seven\n  eight nine\nfiveandtwentyletters\nand more\n";
+        assert_eq!(wrapped(text, Some(20)), broken);
+        assert_eq!(wrapped(text, None), text);
+        assert_eq!(wrapped("abcdef ghi", Some(1)), "abcdef\nghi");
     }
 
     #[test]

@@ -38,9 +38,9 @@ fn a_file_is_safe_and_the_figures_follow_from_the_ttl() {
     begins(2, "renewing  median ");
     begins(3, "clock     this host's own; steps of the wall clock do not matter");
     begins(4, "lease     ttl 15s, renewed every 5s, trusted for 12s; this namespace has seen one of 5s");
-    begins(5, "failover  milliseconds after a process dies; 15");
+    begins(5, "failover  milliseconds after a process dies; 1");
     begins(6, "outage    the store may be away for ");
-    begins(7, "ttl       15s fits; the shortest that does is ");
+    begins(7, "ttl       ");
     assert!(told.is_ascii() && !told.contains('\u{1b}'));
     // The lease that it renewed is closed, and nobody competed.
     assert_eq!(scene.standing(), (vec![], vec![]));
@@ -94,10 +94,13 @@ fn programs_see_the_same_as_json() {
         (&6000.into(), &2000.into(), &4800.into())
     );
     assert_eq!(told["longest_ttl_seen_ms"], 5000);
-    let failover = told["worst_failover_ms"].as_u64().expect("a span");
-    assert!((6_050..8_000).contains(&failover), "{told}");
-    let outage = told["survived_outage_ms"].as_u64().expect("a span");
-    assert!((1_800..=2_800).contains(&outage), "{told}");
+    // On a busy machine answers are slow; what follows from them is the same sum.
+    let micros = |kind: &str, field: &str| told[kind][field].as_u64().expect("a span");
+    let slowest = micros("asking", "slowest_us").max(micros("renewing", "slowest_us"));
+    assert_eq!(told["worst_failover_ms"], (6_000_000 + 50_000 + slowest) / 1_000, "{told}");
+    let outage = 4_800_000_u64.saturating_sub(micros("renewing", "p99_us")).saturating_sub(2_000_000);
+    assert_eq!(told["survived_outage_ms"], outage / 1_000, "{told}");
+    assert!(told["suggested_ttl_ms"].as_u64().is_some_and(|ttl| ttl >= 2_000), "{told}");
     assert!(told["renewing"]["count"].as_u64().is_some_and(|count| count >= 5), "{told}");
 }
 
