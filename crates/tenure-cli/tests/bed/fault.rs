@@ -137,9 +137,8 @@ impl Held {
             {
                 let flags = libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
                 // SAFETY: the status is not asked for.
-                while burial == Burial::AtOnce
-                    && unsafe { libc::waitpid(-1, std::ptr::null_mut(), flags) } > 0
-                {}
+                let bury_one = || unsafe { libc::waitpid(-1, std::ptr::null_mut(), flags) } > 0;
+                while burial == Burial::AtOnce && bury_one() {}
             }
             for thread in &threads {
                 // SAFETY: takes numbers; an error means that the thread has ended.
