@@ -17,8 +17,15 @@ use self::looking::{
 pub(crate) use self::looking::{Config, Doctor, Explain, History, StepDown};
 
 const EXIT_CODES: &str = "\
+Examples:
+  tenure demo                                    see what it does
+  tenure run greeter -- sleep 60                 in two terminals; one of them runs it
+  tenure status --watch                          in a third
+  tenure doctor --store redis://cache            before it matters
+
 Exit codes:
   the command's own, if it ended by itself or after a signal to tenure
+  1      doctor: the store is not safe; demo: a promise was broken
   123    no ticket within --wait
   124    the ownership was lost, with --exit-on-loss or --once
   125    tenure itself failed, or did not understand its arguments

@@ -8,13 +8,12 @@ use crate::output;
 use crate::reading::nearest;
 
 pub(crate) fn completions(typed: &Completions) -> Result<Exit, Failure> {
+    let all = crate::config::with_settings(Args::command());
+    // Nobody types what is hidden.
+    let shown = all.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
+    let mut shown = clap::Command::new("tenure").version(env!("CARGO_PKG_VERSION")).subcommands(shown);
     let mut text = Vec::new();
-    clap_complete::generate(
-        typed.shell,
-        &mut crate::config::with_settings(Args::command()),
-        "tenure",
-        &mut text,
-    );
+    clap_complete::generate(typed.shell, &mut shown, "tenure", &mut text);
     output::data(&String::from_utf8_lossy(&text))?;
     Ok(Exit::OK)
 }

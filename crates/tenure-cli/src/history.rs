@@ -40,7 +40,7 @@ pub(crate) async fn history(typed: args::History) -> Result<Exit, Failure> {
         })?,
         false => {
             let style = Style::of_stdout();
-            let shown = timelines.iter().filter(|(_, timeline)| !timeline.stints.is_empty());
+            let shown = timelines.iter().filter(|(_, timeline)| !timeline.reaches().is_zero());
             let texts: Vec<String> =
                 shown.map(|(name, timeline)| text(name, timeline, typed.since, style)).collect();
             output::data(&texts.join("\n"))?;

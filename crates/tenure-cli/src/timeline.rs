@@ -16,6 +16,8 @@ pub(crate) const FLAPPING_WITHIN: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Timeline {
     pub(crate) stints: Vec<Stint>,
+    /// When the last ownership ended that is too long ago to be told.
+    pub(crate) before: Option<Duration>,
 }
 
 /// One ownership.
@@ -86,7 +88,7 @@ pub(crate) fn timelines(entries: &[Entry], present: &[ResourceView]) -> BTreeMap
         }
     }
     for view in present {
-        let Some(Timeline { stints }) = all.get_mut(view.resource.as_str()) else { continue };
+        let Some(Timeline { stints, .. }) = all.get_mut(view.resource.as_str()) else { continue };
         for owner in &view.owners {
             let token = owner.grant.token.0;
             if stints.iter().all(|stint| stint.token != token) {
@@ -109,7 +111,10 @@ impl Timeline {
     /// What was so within this span until now. What began before it keeps its beginning.
     pub(crate) fn within(mut self, since: Option<Duration>) -> Self {
         if let Some(since) = since {
-            self.stints.retain(|stint| stint.until() <= since);
+            let (told, too_old): (Vec<Stint>, Vec<Stint>) =
+                self.stints.into_iter().partition(|stint| stint.until() <= since);
+            self.before = too_old.iter().map(Stint::until).min();
+            self.stints = told;
         }
         self
     }
@@ -120,12 +125,14 @@ impl Timeline {
             stint.began = stint.began.map(|ago| ago + span);
             stint.ended = stint.ended.map(|(ago, what)| (ago + span, what));
         }
+        self.before = self.before.map(|ago| ago + span);
         self
     }
 
     /// How far back anything is known.
     pub(crate) fn reaches(&self) -> Duration {
-        self.stints.iter().map(|stint| stint.began.unwrap_or_else(|| stint.until())).max().unwrap_or_default()
+        let began = self.stints.iter().map(|stint| stint.began.unwrap_or_else(|| stint.until()));
+        began.chain(self.before).max().unwrap_or_default()
     }
 
     /// When nobody owned, oldest first, from the first that is known on. Where a beginning was forgotten, everything
@@ -137,7 +144,7 @@ impl Timeline {
             .map(|stint| (stint.began.unwrap_or_else(|| self.reaches()), stint.until()))
             .collect();
         spans.sort_by(|a, b| b.cmp(a));
-        let (mut vacancies, mut owned_until) = (Vec::new(), None);
+        let (mut vacancies, mut owned_until) = (Vec::new(), self.before);
         for (began, until) in spans {
             match owned_until {
                 Some(owned) if began < owned => vacancies.push(Vacancy { began: owned, ended: Some(began) }),
@@ -293,7 +300,7 @@ mod tests {
     }
 
     fn of(stints: Vec<Stint>) -> Timeline {
-        Timeline { stints }
+        Timeline { stints, before: None }
     }
 
     #[test]
@@ -308,6 +315,43 @@ mod tests {
         assert_eq!(gaps, [(S * 40, Some(S * 35)), (S * 10, None)]);
         assert_eq!(timeline.vacant_for(None), S * 15);
         assert_eq!(timeline.vacant_for(Some(S * 38)), S * 13);
+    }
+
+    #[test]
+    fn what_is_too_long_ago_to_be_told_still_began_a_vacancy() {
+        let timeline = of(vec![stint("a", 1, 60, Some((40, Happened::Died))), stint("b", 2, 10, None)]);
+
+        let late = timeline.clone().within(Some(S * 30));
+        assert_eq!((late.stints.len(), late.vacant_for(Some(S * 30))), (1, S * 20));
+        assert_eq!(late.vacancies(), [Vacancy { began: S * 40, ended: Some(S * 10) }]);
+
+        let mut over = timeline;
+        over.stints.pop();
+        let over = over.within(Some(S * 30));
+        assert_eq!((over.stints.len(), over.vacant_for(Some(S * 30))), (0, S * 30));
+        assert_eq!(of(vec![]).within(Some(S)).vacancies(), []);
+    }
+
+    #[test]
+    fn a_present_owner_whose_beginning_was_forgotten_is_told_of() {
+        let owner = tenure::OwnerView {
+            worker: tenure::Label::new("a").expect("a label"),
+            metadata: tenure::Metadata::default(),
+            grant: tenure::Grant {
+                ticket: tenure::Ticket(0),
+                term: tenure::Term(7),
+                token: tenure::Token(70),
+            },
+            owned_for: S * 9,
+            left: S,
+        };
+        let resource = tenure::ResourceName::new("job").expect("a name");
+        let view = ResourceView { resource, tickets: 1, owners: vec![owner], waiters: vec![] };
+
+        let all = timelines(&[], &[view]);
+
+        let job = &all["job"];
+        assert_eq!((job.stints[0].began, job.stints[0].ended, job.vacancies()), (Some(S * 9), None, vec![]));
     }
 
     #[test]

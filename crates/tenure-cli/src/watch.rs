@@ -217,7 +217,7 @@ mod tests {
             began: Some(Duration::from_secs(15)),
             ended: None,
         };
-        let timelines = BTreeMap::from([("job".to_owned(), Timeline { stints: vec![stint] })]);
+        let timelines = BTreeMap::from([("job".to_owned(), Timeline { stints: vec![stint], before: None })]);
         Seen { views: vec![view], timelines, at: Some(Instant::now()), history_at: None, trouble: None }
     }
 

@@ -35,6 +35,7 @@ fn completions_for_every_shell_know_commands_and_options() {
         for word in ["step-down", "doctor", "wait-for-store", "tickets"] {
             assert!(completions.contains(word), "{shell} does not know {word}");
         }
+        assert!(!completions.contains("demo-worker"), "{shell} offers what nobody types");
     }
     let output = scene.done(&["completions", "csh"]);
     assert_eq!(output.status.code(), Some(125));

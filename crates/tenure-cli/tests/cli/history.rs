@@ -168,7 +168,14 @@ fn only_the_latest_is_shown_on_request() {
         report(&scene, &["--since", "1h"])["resources"][0]["ownerships"].as_array().map(Vec::len),
         Some(2)
     );
-    assert_eq!(text(scene.done(&["history", "--since", "1ms"])), "");
+    // Nobody owned it in all that time, which is worth telling.
+    assert_eq!(
+        (&nothing["resources"][0]["vacant_for_ms"], &nothing["resources"][0]["changes"]),
+        (&1.into(), &0.into())
+    );
+    let told = text(scene.done(&["history", "--since", "1ms"]));
+    assert!(told.starts_with("job: owned 0 % of the last 1ms; nobody owned it for 1ms\n"), "{told}");
+    assert!(told.trim_end().ends_with("nobody owns it"), "{told}");
 }
 
 // req: T12

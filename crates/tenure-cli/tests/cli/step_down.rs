@@ -55,6 +55,29 @@ fn an_owner_hands_over_to_the_next_or_to_whom_is_named_on_postgres() {
 }
 
 #[test]
+fn of_several_owners_the_one_that_is_meant_goes_and_whoever_follows_it_is_reported() {
+    let scene = Scene::new();
+    let options = ["--tickets", "2", "--ttl", "1500ms"];
+    let owns = |count: usize| {
+        super::scene::until("owners", || (scene.standing_of("pair").0.len() == count).then_some(()));
+    };
+    // The file is there before anybody looks at it.
+    assert!(scene.done(&["run", "pair", "--tickets", "2", "--ttl", "1500ms", "--", "true"]).status.success());
+    let _x = scene.start_named("pair", "x", &options);
+    owns(1);
+    let _y = scene.start_named("pair", "y", &options);
+    owns(2);
+    let _z = scene.start_named("pair", "z", &options);
+    super::scene::until("a waiter", || (scene.standing_of("pair").1 == ["z"]).then_some(()));
+
+    let (code, told, error) = said(&scene.done(&["step-down", "pair", "--ticket", "0"]));
+
+    assert_eq!(code, Some(0), "{error}");
+    assert!(told.starts_with("`z` owns `pair` now (ticket 0, term 4, "), "{told}");
+    assert_eq!(scene.standing_of("pair").0, ["z", "y"]);
+}
+
+#[test]
 fn an_owner_whom_nobody_follows_owns_again_and_that_is_said() {
     let scene = Scene::new();
     let _only = scene.start("a", &["--ttl", "1500ms"]);

@@ -19,7 +19,7 @@ fn owners_waiters_and_bars_are_drawn_and_follow_a_change_and_q_quits() {
     assert!(shown.contains("bars: the last 1m 0s") && shown.contains("q quit"), "{shown}");
     // Half of a column is not yet half a second.
     terminal.until("the bar", |shown| {
-        shown.lines().any(|line| line.len() == 80 && line.starts_with("0 ") && line.ends_with(".a"))
+        shown.lines().any(|line| line.len() == 80 && line.starts_with("0 ..") && line.ends_with('a'))
     });
     assert!(terminal.raw().windows(2).any(|bytes| bytes == b"\x1b["), "it is in colour");
 
