@@ -31,6 +31,7 @@ pub struct Options {
     own_clock: bool,
     disk: Option<u32>,
     tls: Option<(PathBuf, PathBuf)>,
+    client_authority: Option<PathBuf>,
 }
 
 impl Options {
@@ -75,6 +76,13 @@ impl Options {
         self
     }
 
+    /// With this authority for the certificates of clients; which of them need one is for the rules to say.
+    #[must_use]
+    pub fn client_authority(mut self, certificate: &Path) -> Self {
+        self.client_authority = Some(certificate.to_owned());
+        self
+    }
+
     /// Starts a server.
     ///
     /// # Panics
@@ -94,6 +102,9 @@ impl Options {
             for (from, to) in [(certificate, "server.crt"), (key, "server.key")] {
                 cluster::give(from, &folder.path().join(to));
             }
+        }
+        if let Some(authority) = &self.client_authority {
+            cluster::give(authority, &folder.path().join("clients.crt"));
         }
         let (port, process) = on_a_free_port(|port| {
             let mut process = launch(&self, folder.path(), &port, clock.as_ref());
@@ -160,11 +171,21 @@ impl Postgres {
     /// # Panics
     /// When they fail.
     pub fn sql(&self, statements: &str) -> String {
+        let done = self.try_sql(statements);
+        done.unwrap_or_else(|told| {
+            panic!("cannot carry out {statements:?} on the private PostgreSQL: {told}")
+        })
+    }
+
+    /// The same where they may fail: then what is told instead.
+    ///
+    /// # Errors
+    /// When they fail.
+    pub fn try_sql(&self, statements: &str) -> Result<String, String> {
         let said = psql(&self.socket_url(), statements).output();
         let said = said.unwrap_or_else(|error| cluster::missing("psql", &error));
-        let told = String::from_utf8_lossy(&said.stderr);
-        assert!(said.status.success(), "cannot carry out {statements:?} on the private PostgreSQL: {told}");
-        String::from_utf8_lossy(&said.stdout).trim_end().to_owned()
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        if said.status.success() { Ok(text(&said.stdout)) } else { Err(text(&said.stderr)) }
     }
 
     /// A transaction that carries out `statements` and then stays open until it is dropped.
@@ -372,6 +393,9 @@ fn launch(options: &Options, folder: &Path, port: &Port, clock: Option<&Clock>) 
             crt.display(),
             key.display()
         ));
+    }
+    if options.client_authority.is_some() {
+        lines.push_str(&format!("ssl_ca_file = '{}'\n", folder.join("clients.crt").display()));
     }
     for (name, value) in &options.settings {
         lines.push_str(&format!("{name} = '{value}'\n"));

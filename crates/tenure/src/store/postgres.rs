@@ -102,7 +102,7 @@ impl PostgresStore {
 
     async fn wish(&self, doing: &str, sql: String, params: &[Param<'_>]) -> Result<Asked, Error> {
         let asked = async {
-            let rows = self.tools.query(&sql, params).await?;
+            let rows = self.tools.query(PATIENCE, &sql, params).await?;
             let row = rows.first().ok_or_else(|| Trouble::damaged("nothing was answered"))?;
             let tokens: Option<Vec<i64>> = row.try_get("tokens")?;
             let tokens = tokens.unwrap_or_default().into_iter();
@@ -119,7 +119,7 @@ impl PostgresStore {
 /// A bound value and its type: named, so that nothing has to be prepared to find it out.
 type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// How long an operator's wish waits for a resource that somebody else holds.
+/// How long operators and readers wait: for a connection, or for a resource that somebody else holds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl fmt::Debug for PostgresStore {
@@ -146,7 +146,7 @@ impl Store for PostgresStore {
         Box::pin(async move {
             let sql = format!("SELECT * FROM {}.setup()", self.schema);
             let read = async {
-                let rows = self.tools.query(&sql, &[]).await?;
+                let rows = self.tools.query(PATIENCE, &sql, &[]).await?;
                 let row = rows.first().ok_or_else(|| Trouble::damaged("nothing was answered"))?;
                 read::concerns(row)
             };
@@ -168,7 +168,7 @@ impl Store for PostgresStore {
         Box::pin(async move {
             let sql = format!("SELECT * FROM {}.look($1)", self.schema);
             let name = resource.map(ResourceName::as_str);
-            let rows = self.tools.query(&sql, &[(&name, Type::TEXT)]).await;
+            let rows = self.tools.query(PATIENCE, &sql, &[(&name, Type::TEXT)]).await;
             let views = rows.and_then(|rows| read::views(&rows));
             views.map_err(|trouble| trouble.told("read", &self.target))
         })
@@ -178,7 +178,7 @@ impl Store for PostgresStore {
         Box::pin(async move {
             let sql = format!("SELECT * FROM {}.past($1)", self.schema);
             let name = resource.map(ResourceName::as_str);
-            let rows = self.tools.query(&sql, &[(&name, Type::TEXT)]).await;
+            let rows = self.tools.query(PATIENCE, &sql, &[(&name, Type::TEXT)]).await;
             let entries = rows.and_then(|rows| rows.iter().map(read::entry).collect());
             entries.map_err(|trouble| trouble.told("read the history", &self.target))
         })

@@ -1,5 +1,6 @@
-//! What goes wrong with real servers and links, while workers compete: never two owners, tokens that rise, and an
-//! owner again when it is over. Each kind of fault has a control, in which the same judge sees what must not be.
+//! What goes wrong with real servers and links, while workers compete: never more owners than tickets, tokens that rise,
+//! and owners again when it is over. Where a fault moves the ownership, the control of the scene would have seen
+//! somebody who goes on; where it does not, a control of its own shows that the same judge sees what must not be.
 
 use std::time::Duration;
 
@@ -18,11 +19,12 @@ const NAMESPACE: &str = "faults";
 /// How soon there is an owner again; most of it is for a machine that is busy with other tests.
 const RECOVERS: Duration = Duration::from_secs(30);
 
-/// A server, a link to it that goes bad, and workers: the first, who owns, over that link, the others over a good one.
+/// A server, a link to it that goes bad, and workers: the first, who own, over that link, the others over a good one.
 struct Stage {
     server: Postgres,
     link: Proxy,
     scene: Scene,
+    tickets: u32,
 }
 
 impl Stage {
@@ -37,11 +39,18 @@ impl Stage {
             server.sql(&format!("CREATE ROLE {role} LOGIN; GRANT CREATE ON DATABASE postgres TO {role}"));
         }
         let link = Proxy::to(server.port());
-        let stage = Self { scene: Scene::new(NAMESPACE, ttl), server, link };
+        let stage = Self { scene: Scene::new(NAMESPACE, ttl), server, link, tickets: 1 };
         let namespace = Namespace::new(NAMESPACE).expect("a name");
         drop(PostgresStore::open(&stage.good(role), &namespace).await.expect("a store"));
         stage.server.sql("UPDATE faults.meta SET quarantine_from = NULL");
         stage
+    }
+
+    /// So many may own at once.
+    fn tickets(mut self, tickets: u32) -> Self {
+        self.scene = self.scene.tickets(tickets);
+        self.tickets = tickets;
+        self
     }
 
     fn good(&self, role: &str) -> String {
@@ -52,14 +61,16 @@ impl Stage {
         self.server.url_at(self.link.port()).replace("postgres@", &format!("{role}@"))
     }
 
-    /// The first owns over the bad link, two wait over the good one.
+    /// The first own over the bad link, two wait over the good one.
     async fn fill(&self) {
         self.fill_as("postgres").await;
     }
 
     async fn fill_as(&self, role: &str) {
-        self.scene.joins(&self.bad(role)).await;
-        self.scene.the_first_owns().await;
+        for _ in 0..self.tickets {
+            self.scene.joins(&self.bad(role)).await;
+        }
+        self.scene.the_first_own().await;
         for _ in 0..2 {
             self.scene.joins(&self.good(role)).await;
         }
@@ -74,30 +85,31 @@ impl Stage {
         self.link.set(Link::Pass);
         tokio::time::sleep(TTL).await;
         newcomers.abort();
-        self.scene.somebody_owns(RECOVERS).await;
-        self.scene.holds_what_is_promised();
+        self.scene.all_are_owned(RECOVERS).await;
+        let taken_over = || self.scene.ownerships() >= 2 * self.tickets as usize;
+        tokio::task::block_in_place(|| testkit::eventually(RECOVERS, "the others take over", taken_over));
+        self.scene.holds_what_could_have_failed();
     }
 }
 
 macro_rules! bad_links {
-    ($($name:ident: $link:expr;)+) => {
+    ($($name:ident: $tickets:literal, $link:expr;)+) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            let stage = Stage::set(Options::new(), TTL).await;
+            let stage = Stage::set(Options::new(), TTL).await.tickets($tickets);
             stage.bad_link($link).await;
-            let taken_over = || stage.scene.ownerships() >= 2;
-            tokio::task::block_in_place(|| testkit::eventually(RECOVERS, "the others take over", taken_over));
         })+
     };
 }
 
 bad_links! {
-    a_link_that_refuses: Link::Refuse;
-    a_link_that_hangs: Link::Hang;
-    a_link_whose_requests_vanish: Link::DropRequests;
-    a_link_whose_replies_vanish: Link::DropReplies;
-    a_link_that_is_half_open: Link::HalfOpen;
-    replies_that_take_nine_tenths_of_a_lease: Link::Delay { requests: Duration::ZERO, replies: TTL * 9 / 10 };
+    a_link_that_refuses: 1, Link::Refuse;
+    a_link_that_hangs: 1, Link::Hang;
+    a_link_of_three_owners_that_hangs: 3, Link::Hang;
+    a_link_whose_requests_vanish: 1, Link::DropRequests;
+    a_link_whose_replies_vanish: 1, Link::DropReplies;
+    a_link_that_is_half_open: 1, Link::HalfOpen;
+    replies_that_take_nine_tenths_of_a_lease: 1, Link::Delay { requests: Duration::ZERO, replies: TTL * 9 / 10 };
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,7 +138,7 @@ async fn a_link_that_is_cut_again_and_again_costs_nothing_but_connections() {
     for _ in 0..12 {
         stage.link.cut();
         tokio::time::sleep(TTL / 4).await;
-        assert!(stage.scene.first_is_owner(), "the lease was good all the time");
+        assert!(stage.scene.first_are_owners(), "the lease was good all the time");
     }
 
     stage.scene.holds_what_is_promised();
@@ -143,7 +155,7 @@ async fn connections_that_the_server_ends() {
         );
         assert_ne!(ended, "0");
         tokio::time::sleep(TTL / 3).await;
-        assert!(stage.scene.first_is_owner(), "the lease was good all the time");
+        assert!(stage.scene.first_are_owners(), "the lease was good all the time");
     }
 
     // Hints come again, too: a hand-over does not wait for anybody to look.
@@ -155,8 +167,8 @@ async fn connections_that_the_server_ends() {
 }
 
 /// The server goes and comes back after so long.
-async fn server_goes(stop: impl FnOnce(&mut Postgres), ttl: Duration, down: Duration) {
-    let mut stage = Stage::set(Options::new(), ttl).await;
+async fn server_goes(stop: impl FnOnce(&mut Postgres), tickets: u32, ttl: Duration, down: Duration) {
+    let mut stage = Stage::set(Options::new(), ttl).await.tickets(tickets);
     stage.fill().await;
 
     stop(&mut stage.server);
@@ -166,23 +178,37 @@ async fn server_goes(stop: impl FnOnce(&mut Postgres), ttl: Duration, down: Dura
     let newcomers = stage.scene.newcomers(&stage.good("postgres"), ttl / 3);
     tokio::time::sleep(ttl * 2).await;
     newcomers.abort();
-    stage.scene.somebody_owns(RECOVERS).await;
-    stage.scene.holds_what_is_promised();
+    stage.scene.all_are_owned(RECOVERS).await;
+    if down > ttl {
+        stage.scene.holds_what_could_have_failed();
+    } else {
+        stage.scene.holds_what_is_promised();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_stopped_at_once_and_back_within_the_lease() {
-    server_goes(Postgres::stop_immediately, LONG_TTL, Duration::ZERO).await;
+    server_goes(Postgres::stop_immediately, 1, LONG_TTL, Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_stopped_at_once_and_back_after_the_lease() {
-    server_goes(Postgres::stop_immediately, TTL, TTL * 2).await;
+    server_goes(Postgres::stop_immediately, 1, TTL, TTL * 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed() {
-    server_goes(Postgres::kill, TTL, Duration::ZERO).await;
+    server_goes(Postgres::kill, 1, TTL, Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_three_owners_that_is_killed_and_back_within_the_lease() {
+    server_goes(Postgres::kill, 3, LONG_TTL, Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_three_owners_that_is_killed_and_back_after_the_lease() {
+    server_goes(Postgres::kill, 3, TTL, TTL * 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,33 +220,41 @@ async fn a_server_that_is_paused() {
         stage.server.pause();
         tokio::time::sleep(pause).await;
         stage.server.resume();
-        stage.scene.somebody_owns(RECOVERS).await;
+        stage.scene.all_are_owned(RECOVERS).await;
         tokio::time::sleep(TTL / 2).await;
     }
 
-    stage.scene.somebody_owns(RECOVERS).await;
-    stage.scene.holds_what_is_promised();
+    stage.scene.all_are_owned(RECOVERS).await;
+    stage.scene.holds_what_could_have_failed();
 }
 
-/// The first waits, with a lease that is kept, and owns later, which is not. Then what was kept is put back, while the
+/// The first wait, with leases that are kept, and own later, which is not. Then what was kept is put back, while the
 /// link of the first is as given.
-async fn older_data(keep: impl FnOnce(&mut Postgres), plant: &str, ttl: Duration, link: Link) -> Stage {
-    let mut stage = Stage::set(Options::new(), ttl).await;
+async fn older_data(
+    keep: impl FnOnce(&mut Postgres),
+    plant: &str,
+    tickets: u32,
+    ttl: Duration,
+    link: Link,
+) -> Stage {
+    let mut stage = Stage::set(Options::new(), ttl).await.tickets(tickets);
     stage.server.sql(plant);
-    let before = Scene::new(NAMESPACE, ttl);
-    before.joins(&stage.good("postgres")).await;
-    before.somebody_owns(SOON).await;
-    stage.scene.joins(&stage.bad("postgres")).await;
-    let waits = "SELECT count(*) FROM faults.waiter";
-    tokio::task::block_in_place(|| {
-        testkit::eventually(SOON, "the first waits", || stage.server.sql(waits) == "1");
-    });
+    let before = Scene::new(NAMESPACE, ttl).tickets(tickets);
+    for _ in 0..tickets {
+        before.joins(&stage.good("postgres")).await;
+    }
+    before.all_are_owned(SOON).await;
+    for _ in 0..tickets {
+        stage.scene.joins(&stage.bad("postgres")).await;
+    }
+    let waits = || stage.server.sql("SELECT count(*) FROM faults.waiter") == tickets.to_string();
+    tokio::task::block_in_place(|| testkit::eventually(SOON, "the first wait", waits));
     keep(&mut stage.server);
     before.ends().await;
-    stage.scene.the_first_owns().await;
+    stage.scene.the_first_own().await;
     // By then everybody whom the kept data knows is dead in it.
     tokio::time::sleep(ttl).await;
-    assert!(stage.scene.first_is_owner());
+    assert!(stage.scene.first_are_owners());
 
     stage.link.set(link);
     stage.server.stop_immediately();
@@ -235,17 +269,24 @@ async fn older_data(keep: impl FnOnce(&mut Postgres), plant: &str, ttl: Duration
     stage
 }
 
-/// The grant that was lost does not go on; a new one is given, under a larger token.
+/// The grants that were lost do not go on; new ones are given, under larger tokens.
 async fn goes_on_under_a_new_grant(stage: &Stage) {
-    let granted = || stage.scene.ownerships() >= 2;
-    tokio::task::block_in_place(|| testkit::eventually(RECOVERS, "a new grant", granted));
-    stage.scene.somebody_owns(RECOVERS).await;
-    stage.scene.holds_what_is_promised();
+    let granted = || stage.scene.ownerships() >= 2 * stage.tickets as usize;
+    tokio::task::block_in_place(|| testkit::eventually(RECOVERS, "new grants", granted));
+    stage.scene.all_are_owned(RECOVERS).await;
+    stage.scene.holds_what_could_have_failed();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_older_base_backup_that_is_restored() {
-    let stage = older_data(|server| server.back_up(), "", LONG_TTL, Link::Pass).await;
+    let stage = older_data(|server| server.back_up(), "", 1, LONG_TTL, Link::Pass).await;
+
+    goes_on_under_a_new_grant(&stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_base_backup_that_is_restored_under_three_owners() {
+    let stage = older_data(|server| server.back_up(), "", 3, LONG_TTL, Link::Pass).await;
 
     goes_on_under_a_new_grant(&stage).await;
 }
@@ -257,24 +298,23 @@ async fn an_older_copy_of_the_data_that_is_put_back() {
         server.keep();
         server.start();
     };
-    let stage = older_data(copy, "", LONG_TTL, Link::Pass).await;
+    let stage = older_data(copy, "", 1, LONG_TTL, Link::Pass).await;
 
     goes_on_under_a_new_grant(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_older_base_backup_that_is_restored_behind_the_owners_back() {
-    let stage = older_data(|server| server.back_up(), "", LONG_TTL, Link::Hang).await;
+    let stage = older_data(|server| server.back_up(), "", 1, LONG_TTL, Link::Hang).await;
 
     goes_on_under_a_new_grant(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_older_data_without_a_quarantine_is_seen_by_the_judge() {
-    let plant = "DO $do$ BEGIN EXECUTE replace(pg_get_functiondef('faults.see'::regproc),
-        'quarantine_from = clock(),', 'quarantine_from = NULL::bigint,'); END $do$";
+    let plant = plant("see", "quarantine_from = NULL::bigint,", "quarantine_from = clock(),");
     // Long enough for an owner to believe all the while, however slowly the server comes back; and it cannot ask.
-    let stage = older_data(|server| server.back_up(), plant, LONG_TTL * 2, Link::Hang).await;
+    let stage = older_data(|server| server.back_up(), &plant, 1, LONG_TTL * 2, Link::Hang).await;
 
     assert!(stage.scene.most_owners() > 1, "two who own, or this test shows nothing");
 }
@@ -287,14 +327,38 @@ async fn a_transaction_of_somebody_else_that_holds_the_resource() {
     let held = stage.server.hold("SELECT 1 FROM faults.resource FOR UPDATE");
     let newcomers = stage.scene.newcomers(&stage.good("postgres"), TTL / 2);
     tokio::time::sleep(TTL * 4).await;
-    assert!(stage.scene.first_is_owner(), "renewals wait for no resource");
+    assert!(stage.scene.first_are_owners(), "renewals wait for no resource");
     drop(held);
 
     stage.scene.steps_down().await;
     tokio::time::sleep(TTL).await;
     newcomers.abort();
-    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.all_are_owned(RECOVERS).await;
     stage.scene.holds_what_is_promised();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_renewals_that_wait_for_a_resource_are_seen_to_fail() {
+    let stage = Stage::set(Options::new(), TTL).await;
+    stage.server.sql(&plant(
+        "renew",
+        "now_us := clock(); PERFORM FROM resource FOR NO KEY UPDATE;",
+        "now_us := clock();",
+    ));
+    stage.fill().await;
+
+    let _held = stage.server.hold("SELECT 1 FROM faults.resource FOR UPDATE");
+    let lost = || stage.scene.first_own_nothing();
+    tokio::task::block_in_place(|| testkit::eventually(SOON, "the owner cannot renew", lost));
+}
+
+/// A statement that replaces a piece of text in a function: a bug, planted.
+fn plant(function: &str, wrong: &str, instead_of: &str) -> String {
+    let (wrong, right) = (wrong.replace('\'', "''"), instead_of.replace('\'', "''"));
+    format!(
+        "DO $do$ DECLARE text text := pg_get_functiondef('faults.{function}'::regproc); BEGIN
+            ASSERT position('{right}' IN text) > 0; EXECUTE replace(text, '{right}', '{wrong}'); END $do$"
+    )
 }
 
 /// Something is forbidden to the role of the workers for two leases, and then allowed again.
@@ -306,12 +370,12 @@ async fn forbidden(forbid: &str, allow: &str) {
     stage.server.sql(forbid);
     stage.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
     tokio::time::sleep(TTL * 2).await;
-    assert!(!stage.scene.first_is_owner(), "no renewal came through");
+    assert!(stage.scene.first_own_nothing(), "no renewal came through");
     stage.server.sql(allow);
 
-    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.all_are_owned(RECOVERS).await;
     newcomers.abort();
-    stage.scene.holds_what_is_promised();
+    stage.scene.holds_what_could_have_failed();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -336,7 +400,12 @@ async fn a_disk_that_is_full() {
 
     let filler = stage.server.folder().join("data/filler");
     fill_up(&filler);
-    tokio::time::sleep(TTL * 2).await;
+    // What the log has in store for itself has to be used up, too.
+    let lost = || {
+        let write = "SELECT pg_logical_emit_message(true, 'tenure', repeat('x', 500000))";
+        stage.server.try_sql(write).is_err() && stage.scene.first_own_nothing()
+    };
+    tokio::task::block_in_place(|| testkit::eventually(RECOVERS, "the owner cannot renew", lost));
     std::fs::remove_file(&filler).expect("it can be removed");
     // A server whose log cannot be written stops by itself, and somebody starts it again.
     let mut stage = stage;
@@ -344,9 +413,9 @@ async fn a_disk_that_is_full() {
         stage.server.start();
     }
 
-    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.all_are_owned(RECOVERS).await;
     newcomers.abort();
-    stage.scene.holds_what_is_promised();
+    stage.scene.holds_what_could_have_failed();
 }
 
 fn fill_up(path: &std::path::Path) {
@@ -369,10 +438,25 @@ async fn clock_steps(step: Step) {
     tokio::time::sleep(TTL * 4).await;
 
     newcomers.abort();
-    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.all_are_owned(RECOVERS).await;
     stage.scene.steps_down().await;
-    stage.scene.somebody_owns(RECOVERS).await;
+    stage.scene.all_are_owned(RECOVERS).await;
     stage.scene.holds_what_is_promised();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_newcomers_who_believe_a_clock_that_stepped_are_seen_by_the_judge() {
+    let stage = Stage::set(Options::new().own_clock(), LONG_TTL).await;
+    stage.fill().await;
+
+    // The owner cannot renew by the new time before somebody comes who has seen no other.
+    stage.link.set(Link::Hang);
+    stage.server.clock().step(Step::Forward(Duration::from_secs(60)));
+    let newcomers = stage.scene.newcomers(&stage.good("postgres"), TTL / 4);
+
+    let seen = || stage.scene.most_owners() > 1;
+    tokio::task::block_in_place(|| testkit::eventually(SOON, "the judge sees two owners", seen));
+    newcomers.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,8 +2,12 @@
 #![cfg(all(feature = "postgres", target_os = "linux"))]
 
 mod agreement;
+mod apart;
+mod child;
+mod failover;
 mod faults;
 mod fixture;
+mod hosts;
 mod locking;
 mod opening;
 mod planted;
@@ -14,3 +18,14 @@ mod scene;
 mod speed;
 mod tls;
 mod words;
+
+// What workers in other processes write down, and how it is judged, is the same on every store.
+#[path = "../processes/book.rs"]
+mod book;
+#[path = "../processes/checker.rs"]
+mod checker;
+#[path = "../processes/metronome.rs"]
+#[allow(dead_code, reason = "nothing here is measured")]
+mod metronome;
+#[path = "../processes/worker.rs"]
+mod worker;

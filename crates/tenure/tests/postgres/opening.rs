@@ -60,6 +60,33 @@ async fn a_newer_schema_is_refused_with_a_sentence() {
     assert!(told.contains("it has version 2, and this program knows 1; use a newer program"), "{told}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newer_schema_that_is_made_while_this_program_waits_to_make_it_is_refused() {
+    let server = shared();
+    let (url, name) = (lock(&server).url(), namespace("meanwhile"));
+    let held = lock(&server).hold(&format!("SELECT pg_advisory_xact_lock({})", making("meanwhile")));
+    let opening = tokio::spawn({
+        let name = name.clone();
+        async move { PostgresStore::open(&url, &name).await }
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'";
+    testkit::eventually(SOON, "the program waits", || lock(&server).sql(waits) == "1");
+
+    lock(&server).sql(&PostgresStore::schema(&name).expect("a script"));
+    lock(&server).sql("UPDATE meanwhile.meta SET version = 2");
+    drop(held);
+
+    let told = refusal(opening.await.expect("a task"));
+    assert!(told.contains("it has version 2"), "{told}");
+}
+
+/// The number of the lock under which a schema is made.
+fn making(schema: &str) -> i64 {
+    use sha2::{Digest, Sha256};
+    let hash = Sha256::digest(format!("tenure schema \"{schema}\"").as_bytes());
+    i64::from_be_bytes(hash[..8].try_into().expect("eight bytes"))
+}
+
 #[tokio::test]
 async fn a_schema_with_what_is_not_ours_is_left_alone() {
     let server = shared();

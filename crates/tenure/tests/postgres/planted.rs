@@ -1,9 +1,12 @@
 //! Bugs, planted in the functions of a private namespace: the tests above, or the suite, must find each of them.
 
 use tenure::conformance::{judging, leases, releases, restarts, sizes};
+use tenure::store::Claimed;
 
 use crate::fixture::{Fresh, start};
-use crate::locking::{claim_batches, claim_behind_a_lock};
+use crate::locking::{
+    claim_batches, claim_behind_a_lock, claim_while_the_quarantine_grows, sweep_behind_the_living,
+};
 
 /// Plays a case of the suite on a store with a bug, and says whether it was found.
 macro_rules! finds {
@@ -89,4 +92,25 @@ async fn a_free_number_that_cannot_be_had_taken_for_an_owner_that_ends_now_is_fo
         "FILTER (WHERE true)",
         "FILTER (WHERE l.id IS NOT NULL)"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quarantine_that_is_read_before_the_locks_is_found() {
+    let fresh = Fresh::start().await;
+    let read = "SELECT meta.quarantine_from, meta.longest_ns / 1000 INTO STRICT c.quarantine_from, c.longest_us FROM meta;";
+    fresh.plant("NULL;", read);
+    fresh.plant(&format!("{read} IF waits THEN"), "IF waits THEN");
+
+    let claimed = claim_while_the_quarantine_grows(&fresh).await;
+
+    assert!(matches!(claimed, Claimed::Granted(_)), "nobody found it: {claimed:?}");
+}
+
+#[tokio::test]
+async fn a_sweep_that_begins_elsewhere_for_each_row_is_found() {
+    let fresh = Fresh::start().await;
+    let anew = "WHERE id >= first + floor(random() * (last - first + 1))::bigint ORDER BY";
+    fresh.plant(anew, "WHERE id >= start ORDER BY");
+
+    assert_eq!(sweep_behind_the_living(&fresh).await, 0, "nobody found it");
 }

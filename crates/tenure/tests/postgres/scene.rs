@@ -1,20 +1,20 @@
-//! Workers that compete for one ticket while something goes wrong, newcomers among them, and a judge who looks at
-//! all of them from outside.
+//! Workers that compete for a few tickets while something goes wrong, newcomers among them, and two who look on from
+//! outside: one sees what the workers say, the other takes each at its word for a minute longer. The second is the
+//! control: wherever ownership moved because of a fault it has to see too many at once, or the first proves nothing.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tenure::{Campaign, Clock, Timing, Worker};
+use tenure::{Campaign, Clock, Ownership, Timing, Worker};
+use testkit::observer::Observer;
 
 use crate::fixture::lock;
 use crate::words::SOON;
 
-/// How often the judge looks.
-const LOOK: Duration = Duration::from_micros(300);
-/// How many compete at a time; then one who does not own leaves for each who comes.
-const CROWD: usize = 5;
+/// Longer than any fault and what follows it.
+const LONGER: Duration = Duration::from_secs(60);
+/// How many compete at a time, beside those who own; then one who does not own leaves for each who comes.
+const CROWD: usize = 4;
 
 struct Person {
     worker: Worker,
@@ -22,35 +22,41 @@ struct Person {
 }
 
 pub(crate) struct Scene {
-    namespace: String,
-    timing: Timing,
+    part: Part,
     people: Arc<Mutex<Vec<Arc<Person>>>>,
-    tokens: Arc<Mutex<Vec<u64>>>,
-    judge: Judge,
 }
 
-/// Looks at everybody, and remembers the most who owned at one instant.
-struct Judge {
-    most: Arc<AtomicUsize>,
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+/// What everybody competes for, how, and who looks on.
+#[derive(Clone)]
+struct Part {
+    namespace: String,
+    timing: Timing,
+    tickets: u32,
+    observer: Arc<Observer>,
+    credulous: Arc<Observer>,
 }
 
 impl Scene {
     pub(crate) fn new(namespace: &str, ttl: Duration) -> Self {
-        let people = Arc::default();
-        Self {
+        let part = Part {
             namespace: namespace.to_owned(),
             timing: Timing::new(ttl).expect("a timing"),
-            judge: Judge::of(&people),
-            people,
-            tokens: Arc::default(),
-        }
+            tickets: 1,
+            observer: Arc::default(),
+            credulous: Arc::default(),
+        };
+        Self { part, people: Arc::default() }
+    }
+
+    /// So many may own at once.
+    pub(crate) fn tickets(mut self, tickets: u32) -> Self {
+        self.part.tickets = tickets;
+        self
     }
 
     /// Newcomers watch the store's clock first.
     pub(crate) fn strict(mut self) -> Self {
-        self.timing = self.timing.with_clock(Clock::Strict);
+        self.part.timing = self.part.timing.with_clock(Clock::Strict);
         self
     }
 
@@ -64,20 +70,20 @@ impl Scene {
     }
 
     async fn tries_to_join(&self, url: &str) -> bool {
-        join(url, &self.namespace, self.timing, &self.tokens, &self.people).await
+        join(url, &self.part, &self.people).await
     }
 
     /// From now until it is dropped somebody new comes every so often, and somebody who does not own leaves.
     pub(crate) fn newcomers(&self, url: &str, every: Duration) -> tokio::task::JoinHandle<()> {
-        let (url, namespace, timing) = (url.to_owned(), self.namespace.clone(), self.timing);
-        let (tokens, people) = (self.tokens.clone(), self.people.clone());
+        let (url, part, people) = (url.to_owned(), self.part.clone(), self.people.clone());
+        let (first, most) = (part.tickets as usize, part.tickets as usize + CROWD);
         tokio::spawn(async move {
             loop {
-                join(&url, &namespace, timing, &tokens, &people).await;
+                join(&url, &part, &people).await;
                 let leaver = {
                     let mut people = lock(&people);
-                    let idle = people.iter().skip(1).position(|person| !person.campaign.is_owner());
-                    idle.filter(|_| people.len() > CROWD).map(|index| people.remove(index + 1))
+                    let idle = people.iter().skip(first).position(|person| !person.campaign.is_owner());
+                    idle.filter(|_| people.len() > most).map(|index| people.remove(index + first))
                 };
                 if let Some(person) = leaver {
                     person.worker.shutdown_within(Duration::from_millis(200)).await;
@@ -87,26 +93,38 @@ impl Scene {
         })
     }
 
-    /// Waits until somebody owns under a token above all that were given before now, or goes on owning.
-    pub(crate) async fn somebody_owns(&self, limit: Duration) {
+    /// Waits until every ticket is owned.
+    pub(crate) async fn all_are_owned(&self, limit: Duration) {
         let until = Instant::now() + limit;
-        while !lock(&self.people).iter().any(|person| person.campaign.is_owner()) {
-            assert!(Instant::now() < until, "nobody owns within {limit:?}");
+        while self.owners() < self.part.tickets as usize {
+            assert!(Instant::now() < until, "not every ticket is owned within {limit:?}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 
-    /// Waits until the first who came owns.
-    pub(crate) async fn the_first_owns(&self) {
+    fn owners(&self) -> usize {
+        lock(&self.people).iter().filter(|person| person.campaign.is_owner()).count()
+    }
+
+    /// Waits until the first who came own.
+    pub(crate) async fn the_first_own(&self) {
         let until = Instant::now() + SOON;
-        while !lock(&self.people)[0].campaign.is_owner() {
-            assert!(Instant::now() < until, "the first does not own within {SOON:?}");
+        while !self.first_are_owners() {
+            assert!(Instant::now() < until, "the first do not own within {SOON:?}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 
-    pub(crate) fn first_is_owner(&self) -> bool {
-        lock(&self.people)[0].campaign.is_owner()
+    /// Whether as many as there are tickets came first, and own.
+    pub(crate) fn first_are_owners(&self) -> bool {
+        let (people, tickets) = (lock(&self.people), self.part.tickets as usize);
+        people.len() >= tickets && people[..tickets].iter().all(|person| person.campaign.is_owner())
+    }
+
+    /// Whether none of the first owns.
+    pub(crate) fn first_own_nothing(&self) -> bool {
+        let (people, tickets) = (lock(&self.people), self.part.tickets as usize);
+        people.iter().take(tickets).all(|person| !person.campaign.is_owner())
     }
 
     /// Whoever owns hands over.
@@ -126,67 +144,39 @@ impl Scene {
     }
 
     pub(crate) fn ownerships(&self) -> usize {
-        lock(&self.tokens).len()
+        self.part.observer.begun()
     }
 
     /// The most who owned at one instant.
     pub(crate) fn most_owners(&self) -> usize {
-        self.judge.most.load(Ordering::SeqCst)
+        self.part.observer.most()
     }
 
-    /// Never more than one owner, and tokens that rise.
+    /// Never more owners than tickets, and tokens that rise.
     pub(crate) fn holds_what_is_promised(&self) {
-        assert_eq!(self.most_owners(), 1, "owners at one instant");
-        let tokens = lock(&self.tokens);
-        assert!(tokens.is_sorted_by(|a, b| a < b), "tokens that do not rise: {tokens:?}");
+        self.part.observer.assert_exclusive(self.part.tickets as usize);
+    }
+
+    /// The same after a fault that moved the ownership: somebody who had gone on would have been seen.
+    pub(crate) fn holds_what_could_have_failed(&self) {
+        self.holds_what_is_promised();
+        let most = self.part.credulous.most();
+        assert!(most > self.part.tickets as usize, "the control has seen no more than {most} owners");
     }
 }
 
-async fn join(
-    url: &str,
-    namespace: &str,
-    timing: Timing,
-    tokens: &Arc<Mutex<Vec<u64>>>,
-    people: &Arc<Mutex<Vec<Arc<Person>>>>,
-) -> bool {
-    let Ok(worker) = Worker::builder(url).namespace(namespace).timing(timing).connect().await else {
-        return false;
+async fn join(url: &str, part: &Part, people: &Arc<Mutex<Vec<Arc<Person>>>>) -> bool {
+    let builder = Worker::builder(url).namespace(&part.namespace).timing(part.timing);
+    let Ok(worker) = builder.connect().await else { return false };
+    let (looks_on, label) = (part.clone(), worker.label().to_owned());
+    let watch = move |own: Ownership| {
+        let own = Arc::new(own);
+        let (ticket, token, same) = (own.ticket(), own.token(), own.clone());
+        looks_on.observer.begin(&label, ticket, token, move || own.holds());
+        looks_on.credulous.begin_credulous(&label, ticket, token, LONGER, move || same.holds());
+        async {}
     };
-    let campaign = worker
-        .campaign("job")
-        .with(tokens.clone())
-        .obtain(async |own, tokens: Arc<Mutex<Vec<u64>>>| lock(&tokens).push(own.token()), async |_, _| {});
-    let campaign = campaign.expect("it competes");
-    lock(people).push(Arc::new(Person { worker, campaign }));
+    let campaign = worker.campaign("job").tickets(part.tickets).obtain(watch, |_| async {});
+    lock(people).push(Arc::new(Person { worker, campaign: campaign.expect("it competes") }));
     true
-}
-
-impl Judge {
-    fn of(people: &Arc<Mutex<Vec<Arc<Person>>>>) -> Self {
-        let (most, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (people, seen, over) = (people.clone(), most.clone(), is_over.clone());
-        let look = move || {
-            while !over.load(Ordering::SeqCst) {
-                let people: Vec<Arc<Person>> = lock(&people).clone();
-                let owning = || people.iter().filter(|person| person.campaign.is_owner());
-                let first: Vec<&Arc<Person>> = owning().collect();
-                // Those who still own when all have been looked at owned together at the instant between.
-                let together = first.iter().filter(|person| person.campaign.is_owner()).count();
-                seen.fetch_max(together, Ordering::SeqCst);
-                std::thread::sleep(LOOK);
-            }
-        };
-        let thread = std::thread::Builder::new().name("judge".into()).spawn(look).expect("a thread");
-        Self { most, is_over, thread: Some(thread) }
-    }
-}
-
-impl Drop for Judge {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            // A judge who panicked has said so.
-            let _ended = thread.join();
-        }
-    }
 }

@@ -19,12 +19,17 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// With a lease of this length.
-    pub(crate) async fn open(store: &Arc<dyn Store>, label: &str, ttl: Duration) -> Self {
+    /// Without a lease.
+    pub(crate) fn new(store: &Arc<dyn Store>) -> Self {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).expect("random numbers");
         let lease = LeaseId(u128::from_le_bytes(bytes));
-        let mut asker = Self { store: store.clone(), lease, seq: 0, limit: SOON };
+        Self { store: store.clone(), lease, seq: 0, limit: SOON }
+    }
+
+    /// With a lease of this length.
+    pub(crate) async fn open(store: &Arc<dyn Store>, label: &str, ttl: Duration) -> Self {
+        let mut asker = Self::new(store);
         let label = Label::new(label).expect("a label");
         let opened = asker.ask(Call::Open { ttl, label, metadata: Metadata::default() }).await;
         assert_eq!(opened.expect("an answer").said, Said::Opened);

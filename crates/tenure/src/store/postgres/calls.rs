@@ -1,6 +1,6 @@
 //! What a worker asks, as a call of a function; and what that answers, in our words.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 use tenure_core::{
@@ -19,22 +19,91 @@ use crate::Error;
 /// A renewal waits for its own row only, which others hold for a moment; who holds it longer holds up all the workers
 /// of this process, so it tries again on another connection instead.
 const LEASE_IS_LOCKED_FOR: Duration = Duration::from_millis(250);
+/// How long a request that shares its connection waits for a resource: those that come after it wait, too. Then it goes
+/// on over a connection of its own.
+const BRIEFLY: Duration = Duration::from_millis(100);
+/// A request about several resources holds all that it has already while it waits for the next. If that takes longer,
+/// it takes what it can have, and leaves the rest for another time.
+const BATCH_WAITS_FOR: Duration = Duration::from_millis(500);
+/// When to look again for what was left.
+const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// The answer about a resource that another transaction holds.
+const LEFT_OUT: i64 = 4;
 /// How often a request is sent again because another transaction went first, or because the store was reborn.
 const AGAIN: usize = 20;
 
-/// Has the server carry out a request, in one round trip unless it was reborn or another transaction went first.
+/// Has the server carry out a request, in one round trip unless it was reborn, another transaction went first, or one
+/// holds what is needed.
 pub(super) async fn carry_out(line: &Line, schema: &Quoted, request: &Request) -> Result<Answer, Trouble> {
-    let mut again = AGAIN;
+    let (began, mut again, mut manner) = (Instant::now(), AGAIN, Manner::Shared);
     loop {
-        let answer = send(line, schema, request).await;
+        let answer = send(line, schema, request, manner, began.elapsed()).await;
         again = again.saturating_sub(1);
         match answer {
             Err(trouble) if trouble.made_way() && again > 0 => {}
+            Err(Trouble::Locked) if is_about_resources(request) => {
+                manner = match manner {
+                    Manner::Shared => Manner::Apart,
+                    Manner::Apart | Manner::Skipping
+                        if is_batch(request) && began.elapsed() < request.limit * 3 / 4 =>
+                    {
+                        Manner::Skipping
+                    }
+                    Manner::Apart | Manner::Skipping => return Err(Trouble::Locked),
+                };
+            }
             Ok(None) if again > 0 => see(line, schema, request).await?,
             Ok(None) => return Err(Trouble::damaged("a new life of the server cannot be written down")),
-            Ok(Some(answer)) => return Ok(answer),
+            Ok(Some((answer, left))) => return release_the_rest(line, schema, request, answer, &left).await,
             Err(trouble) => return Err(trouble),
         }
+    }
+}
+
+/// Releases those that another transaction held, one at a time: each is waited for by itself alone.
+async fn release_the_rest(
+    line: &Line,
+    schema: &Quoted,
+    request: &Request,
+    mut answer: Answer,
+    left: &[usize],
+) -> Result<Answer, Trouble> {
+    let Call::Release(leaves) = &request.call else { return Ok(answer) };
+    for index in left {
+        let one = Request { call: Call::Release(vec![leaves[*index].clone()]), ..request.clone() };
+        let of_one = Box::pin(carry_out(line, schema, &one)).await?;
+        if of_one.stamp.incarnation != answer.stamp.incarnation {
+            return Err(Error::unavailable("cannot release: the server was restarted meanwhile").into());
+        }
+        answer.stamp = of_one.stamp;
+        match (&mut answer.said, of_one.said) {
+            (Said::Released(all), Said::Released(one)) => all[*index] = one[0],
+            (_, said) => return Ok(Answer { said, ..answer }),
+        }
+    }
+    Ok(answer)
+}
+
+/// How a request is sent, and what it does about a resource that another transaction holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// Over the connection of all, where it waits for a moment.
+    Shared,
+    /// Over a connection of its own, where it waits for longer.
+    Apart,
+    /// It leaves out what it cannot have at once.
+    Skipping,
+}
+
+fn is_about_resources(request: &Request) -> bool {
+    matches!(request.call, Call::Claim(_) | Call::Release(_))
+}
+
+fn is_batch(request: &Request) -> bool {
+    match &request.call {
+        Call::Claim(wants) => wants.len() > 1,
+        Call::Release(leaves) => leaves.len() > 1,
+        _ => false,
     }
 }
 
@@ -47,19 +116,26 @@ async fn see(line: &Line, schema: &Quoted, request: &Request) -> Result<(), Trou
     let sql = format!("SELECT {schema}.see($1, $2)");
     let params: [Param<'_>; 2] =
         [(&millis(request.limit), Type::INT4), (&nanos(request.longest.max(ttl)), Type::INT8)];
-    line.query(&sql, &params).await?;
+    line.query(request.limit, &sql, &params).await?;
     Ok(())
 }
 
-/// Sends it once. Nothing comes of it where the store has to notice something first.
-async fn send(line: &Line, schema: &Quoted, request: &Request) -> Result<Option<Answer>, Trouble> {
+/// Sends it once, and says which of its resources were left out. Nothing comes of it where the store has to notice
+/// something first.
+async fn send(
+    line: &Line,
+    schema: &Quoted,
+    request: &Request,
+    manner: Manner,
+    gone_by: Duration,
+) -> Result<Option<(Answer, Vec<usize>)>, Trouble> {
     let bearer = request.lease.0.to_be_bytes();
     let bearer = &bearer[..];
     let seq = i64::try_from(request.seq.0).map_err(|_| {
         Trouble::Told(Error::refused(format!("request number {} is not below 2^63", request.seq.0)))
     })?;
     let judged_by = request.judged_by.map(|time| signed(time.as_micros()));
-    let (longest, patience) = (nanos(request.longest), millis(patience(request)));
+    let (longest, patience) = (nanos(request.longest), millis(patience(request, manner, gone_by)));
     let common: [Param<'_>; 5] = [
         (&bearer, Type::BYTEA),
         (&seq, Type::INT8),
@@ -67,42 +143,51 @@ async fn send(line: &Line, schema: &Quoted, request: &Request) -> Result<Option<
         (&longest, Type::INT8),
         (&patience, Type::INT4),
     ];
-    let [who, .., waits] = common.clone();
+    let [who, .., patience] = common.clone();
+    let waits = manner != Manner::Skipping;
+    let limit = request.limit.saturating_sub(gone_by);
+    let ask = async |sql: String, params: &[Param<'_>]| match manner {
+        Manner::Apart => line.query_apart(limit, &sql, params).await,
+        Manner::Shared | Manner::Skipping => line.query(limit, &sql, params).await,
+    };
     let rows = match &request.call {
         Call::Open { ttl, label, metadata } => {
             let sql = format!("SELECT * FROM {schema}.open($1, $2, $3, $4, $5, $6, $7, $8)");
             let (ttl, label, metadata) = (nanos(*ttl), label.as_str(), metadata.as_str());
             let own: [Param<'_>; 3] = [(&ttl, Type::INT8), (&label, Type::TEXT), (&metadata, Type::TEXT)];
-            line.query(&sql, &[&common[..], &own].concat()).await?
+            ask(sql, &[&common[..], &own].concat()).await?
         }
-        Call::Renew => {
-            line.query(&format!("SELECT * FROM {schema}.renew($1, $2, $3, $4, $5)"), &common).await?
-        }
+        Call::Renew => ask(format!("SELECT * FROM {schema}.renew($1, $2, $3, $4, $5)"), &common).await?,
         Call::Claim(wants) => {
-            let sql = format!("SELECT * FROM {schema}.claim($1, $2, $3, $4, $5, $6, $7, $8)");
+            let sql = format!("SELECT * FROM {schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9)");
             let names: Vec<&str> = wants.iter().map(|want| want.resource.as_str()).collect();
             let tickets: Vec<i32> = wants.iter().map(tickets).collect();
             let priorities: Vec<i32> = wants.iter().map(|want| want.priority).collect();
-            let own: [Param<'_>; 3] =
-                [(&names, Type::TEXT_ARRAY), (&tickets, Type::INT4_ARRAY), (&priorities, Type::INT4_ARRAY)];
-            line.query(&sql, &[&common[..], &own].concat()).await?
+            let own: [Param<'_>; 4] = [
+                (&names, Type::TEXT_ARRAY),
+                (&tickets, Type::INT4_ARRAY),
+                (&priorities, Type::INT4_ARRAY),
+                (&waits, Type::BOOL),
+            ];
+            ask(sql, &[&common[..], &own].concat()).await?
         }
         Call::Release(leaves) => {
-            let sql = format!("SELECT * FROM {schema}.release($1, $2, $3, $4, $5, $6, $7)");
+            let sql = format!("SELECT * FROM {schema}.release($1, $2, $3, $4, $5, $6, $7, $8)");
             let names: Vec<&str> = leaves.iter().map(|leave| leave.resource.as_str()).collect();
             let how: Vec<i32> = leaves.iter().map(how).collect();
-            let own: [Param<'_>; 2] = [(&names, Type::TEXT_ARRAY), (&how, Type::INT4_ARRAY)];
-            line.query(&sql, &[&common[..], &own].concat()).await?
+            let own: [Param<'_>; 3] =
+                [(&names, Type::TEXT_ARRAY), (&how, Type::INT4_ARRAY), (&waits, Type::BOOL)];
+            ask(sql, &[&common[..], &own].concat()).await?
         }
-        Call::Held => line.query(&format!("SELECT * FROM {schema}.held($1, $2)"), &[who, waits]).await?,
+        Call::Held => ask(format!("SELECT * FROM {schema}.held($1, $2)"), &[who, patience]).await?,
         Call::Close(why) => {
             let why: i16 = match why {
                 Closing::Left => 0,
                 Closing::Expired => 1,
                 Closing::Proved => 2,
             };
-            let params = [who, waits, (&why, Type::INT2)];
-            line.query(&format!("SELECT * FROM {schema}.close($1, $2, $3)"), &params).await?
+            let params = [who, patience, (&why, Type::INT2)];
+            ask(format!("SELECT * FROM {schema}.close($1, $2, $3)"), &params).await?
         }
     };
     let row = rows.first().ok_or_else(|| Trouble::damaged("nothing was answered"))?;
@@ -110,10 +195,14 @@ async fn send(line: &Line, schema: &Quoted, request: &Request) -> Result<Option<
 }
 
 /// How long the server waits for a lock before it gives up: less than we wait for it.
-fn patience(request: &Request) -> Duration {
-    match request.call {
-        Call::Renew | Call::Held | Call::Close(_) => (request.limit / 2).min(LEASE_IS_LOCKED_FOR),
-        Call::Open { .. } | Call::Claim(_) | Call::Release(_) => request.limit * 9 / 10,
+fn patience(request: &Request, manner: Manner, gone_by: Duration) -> Duration {
+    let (limit, most) = (request.limit, request.limit * 9 / 10);
+    match (&request.call, manner) {
+        (Call::Renew | Call::Held | Call::Close(_), _) => (limit / 2).min(LEASE_IS_LOCKED_FOR),
+        (Call::Open { .. }, _) => most,
+        (Call::Claim(_) | Call::Release(_), Manner::Shared) => (limit / 4).min(BRIEFLY),
+        (Call::Claim(_) | Call::Release(_), _) if is_batch(request) => (limit / 4).min(BATCH_WAITS_FOR),
+        (Call::Claim(_) | Call::Release(_), _) => most.saturating_sub(gone_by),
     }
 }
 
@@ -129,7 +218,7 @@ fn how(leave: &Leave) -> i32 {
     }
 }
 
-fn answer(row: &Row, request: &Request) -> Result<Option<Answer>, Trouble> {
+fn answer(row: &Row, request: &Request) -> Result<Option<(Answer, Vec<usize>)>, Trouble> {
     let stamp = Stamp {
         now: StoreTime::from_micros(unsigned(row.try_get("now_us")?)),
         incarnation: incarnation(row.try_get("incarnation")?),
@@ -155,7 +244,10 @@ fn answer(row: &Row, request: &Request) -> Result<Option<Answer>, Trouble> {
         (8, Call::Renew) => Said::Stale,
         (verdict, _) => return Err(Trouble::damaged(format!("the verdict {verdict}"))),
     };
-    Ok(Some(Answer { stamp, said }))
+    let (fours, _) = numbers.as_chunks::<4>();
+    let left = fours.iter().enumerate().filter(|(_, four)| four[0] == LEFT_OUT).map(|(index, _)| index);
+    let left = if is_batch(request) { left.collect() } else { Vec::new() };
+    Ok(Some((Answer { stamp, said }, left)))
 }
 
 /// Names the life of the store by what makes it up: server, timeline, start, table.
@@ -195,6 +287,8 @@ fn claimed(four: [i64; 4]) -> Result<Claimed, Trouble> {
             },
         }),
         2 => Claimed::Stale,
+        // Nothing is known of it, and it is looked at again.
+        LEFT_OUT => Claimed::Waiting(Waiting { ahead: 0, look_again: LOOKS_AGAIN_AFTER, why: Why::Taken }),
         other => return Err(Trouble::damaged(format!("the answer {other} to a claim"))),
     })
 }
@@ -203,6 +297,8 @@ fn released(four: [i64; 4]) -> Result<Released, Trouble> {
     Ok(match four[0] {
         2 => Released::Stale,
         3 => Released::Free,
+        // It is released after the others.
+        LEFT_OUT => Released::Free,
         _ => Released::Again(claimed(four)?),
     })
 }

@@ -124,7 +124,7 @@ impl Ears {
         let (to, mut rung) = mpsc::unbounded_channel();
         lock(&listening.state.subscribers).insert(bell.clone(), (LeaseId(0), to));
         listening.client.batch_execute(&format!("LISTEN {bell}")).await?;
-        self.tools.query("SELECT pg_notify($1, '0 bell')", &[(&bell, Type::TEXT)]).await?;
+        self.tools.query(PULSE, "SELECT pg_notify($1, '0 bell')", &[(&bell, Type::TEXT)]).await?;
         let heard = tokio::time::timeout(BELL_WITHIN, rung.recv()).await;
         lock(&listening.state.subscribers).remove(&bell);
         listening.client.batch_execute(&format!("UNLISTEN {bell}")).await?;
@@ -134,7 +134,7 @@ impl Ears {
 
 impl Listening {
     async fn start(target: &Target) -> Result<Self, Trouble> {
-        let (client, connection) = target.connect().await?;
+        let (client, connection) = target.connect(PULSE).await?;
         let (client, state) = (Arc::new(client), Arc::new(State::default()));
         let ears = tokio::spawn(hear(connection, state.clone())).abort_handle();
         let pulse = tokio::spawn(pulse(client.clone(), state.clone(), ears.clone())).abort_handle();

@@ -2,6 +2,7 @@
 --
 -- Every operation answers the same columns: `verdict` (0 see first, 1 opened, 2 kept, 3 claimed, 4 released, 5 held,
 -- 6 closed, 7 gone, 8 stale), the stamp, and the rest as numbers and names in the order that its head gives.
+-- What their heads have in common stands in schema.rs, by the names between the at signs.
 -- They find every row by an index, also where a plan was made while a table was small and it has grown since.
 -- `clock_timestamp()` is read after the locks, never `now()`: after a wait that would be in the past.
 
@@ -61,8 +62,7 @@ END $$;
 -- Notices a new life of the store, from which on there is a quarantine, and what the caller knows of the longest
 -- ttl. A step of its own, so that nobody who waits for a resource holds this row.
 CREATE FUNCTION @schema@.see(patience integer, heard bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+@changes@ AS $$
 DECLARE
     m record;
     now_life text;
@@ -115,20 +115,17 @@ END $$;
 CREATE FUNCTION @schema@.open(
     who bytea, number bigint, vouched_for bigint, heard bigint, patience integer,
     span_ns bigint, called text, tells text,
-    OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
-    OUT numbers bigint[], OUT names text[]
-) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+    @answer@
+) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    here record;
+    quarantine bigint;
+    seen boolean;
     own record;
 BEGIN
-    SELECT * INTO here FROM arrive(patience, greatest(heard, span_ns));
-    longest_ns := here.longest_ns;
-    incarnation := here.incarnation;
+    SELECT * INTO incarnation, longest_ns, quarantine, seen FROM arrive(patience, greatest(heard, span_ns));
     now_us := clock();
-    IF NOT here.seen THEN
+    IF NOT seen THEN
         verdict := 0;
         RETURN;
     END IF;
@@ -151,20 +148,17 @@ END $$;
 -- numbers: whether there are more notices, then token and wish of each; names: their resources.
 CREATE FUNCTION @schema@.renew(
     who bytea, number bigint, vouched_for bigint, heard bigint, patience integer,
-    OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
-    OUT numbers bigint[], OUT names text[]
-) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+    @answer@
+) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    here record;
+    quarantine bigint;
+    seen boolean;
     own record;
     told record;
 BEGIN
-    SELECT * INTO here FROM arrive(patience, heard);
-    longest_ns := here.longest_ns;
-    incarnation := here.incarnation;
-    IF NOT here.seen THEN
+    SELECT * INTO incarnation, longest_ns, quarantine, seen FROM arrive(patience, heard);
+    IF NOT seen THEN
         verdict := 0;
         now_us := clock();
         RETURN;
@@ -206,19 +200,14 @@ END $$;
 -- What the lease holds. numbers: ticket and token of each; names: the resources.
 CREATE FUNCTION @schema@.held(
     who bytea, patience integer,
-    OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
-    OUT numbers bigint[], OUT names text[]
-) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+    @answer@
+) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    here record;
     own bigint;
     held record;
 BEGIN
-    SELECT * INTO here FROM arrive(patience, 0);
-    longest_ns := here.longest_ns;
-    incarnation := here.incarnation;
+    SELECT * INTO incarnation, longest_ns FROM arrive(patience, 0);
     now_us := clock();
     SELECT id INTO own FROM lease WHERE bearer = who AND ended_at IS NULL;
     IF own IS NULL THEN
@@ -237,21 +226,34 @@ BEGIN
 END $$;
 
 -- Ends the lease in one write; every ticket and place in a queue goes with it. Closing a dead one changes nothing.
+--
+-- First it locks the resources that it holds, as a claim does: who queues there at this moment is waited for, and so is
+-- not missed by the hints. One that somebody keeps locked does not keep the lease from its end.
 CREATE FUNCTION @schema@.close(
     who bytea, patience integer, why smallint,
-    OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
-    OUT numbers bigint[], OUT names text[]
-) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+    @answer@
+) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    here record;
     own record;
+    ids bigint[];
 BEGIN
-    SELECT * INTO here FROM arrive(patience, 0);
-    longest_ns := here.longest_ns;
-    incarnation := here.incarnation;
+    SELECT * INTO incarnation, longest_ns FROM arrive(patience, 0);
     verdict := 6;
+    ids := ARRAY(
+        SELECT r.id
+        FROM ticket AS t, LATERAL (SELECT id, name FROM resource WHERE id = t.resource OFFSET 0) AS r
+        WHERE t.lease = (SELECT id FROM lease WHERE bearer = who AND ended_at IS NULL) ORDER BY r.name LIMIT 250);
+    IF cardinality(ids) > 0 THEN
+        BEGIN
+            -- Renewals may queue behind this one.
+            PERFORM set_config('lock_timeout', least(patience, 100)::text, true);
+            PERFORM FROM resource WHERE id = ANY (ids) ORDER BY id FOR NO KEY UPDATE;
+        EXCEPTION WHEN lock_not_available THEN
+            -- All of these locks are given back, and who queues there looks again by itself.
+        END;
+        PERFORM set_config('lock_timeout', patience::text, true);
+    END IF;
     SELECT l.id, l.ended_at, l.expires_at INTO own FROM lease AS l WHERE l.bearer = who FOR NO KEY UPDATE;
     now_us := clock();
     IF own.id IS NULL OR own.ended_at IS NOT NULL THEN

@@ -2,62 +2,155 @@
 //! answer.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::{Client, Row};
 
 use super::Param;
 use super::trouble::Trouble;
 use super::url::Target;
+use crate::Error;
 
 /// Nobody queues behind a request that takes longer: it may be waiting for a lock, or for a reply that never comes.
 const QUEUED_AT_MOST: Duration = Duration::from_millis(50);
-/// How many connections a line has at most while some of them do not answer.
+/// How many connections a line has at most while some of them do not answer, and how many are made at a time.
 const MOST: usize = 4;
 
 pub(super) struct Line {
     target: Arc<Target>,
-    /// Held while a connection is made, so that all who wait for it get the same.
-    current: tokio::sync::Mutex<Option<Arc<Link>>>,
+    state: Mutex<State>,
+    /// Told whenever a connection was made, or could not be.
+    news: watch::Sender<()>,
     links: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Arc<Link>>,
+    /// How many make one now.
+    dials: usize,
 }
 
 impl Line {
     pub(super) fn to(target: &Arc<Target>) -> Self {
-        Self { target: target.clone(), current: tokio::sync::Mutex::default(), links: Arc::default() }
-    }
-
-    /// Sends one statement, unnamed, and waits for its rows. Whoever drops it gives the connection up: a later
-    /// request takes a new one.
-    pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
-        let link = self.link().await?;
-        let attempt = Attempt::begin(&link);
-        let rows = link.client.query_typed(sql, params).await;
-        attempt.end();
-        Ok(rows?)
-    }
-
-    async fn link(&self) -> Result<Arc<Link>, Trouble> {
-        let mut current = self.current.lock().await;
-        if let Some(link) = &*current
-            && link.is_usable(self.links.load(Ordering::Relaxed) >= MOST)
-        {
-            return Ok(link.clone());
+        Self {
+            target: target.clone(),
+            state: Mutex::default(),
+            news: watch::Sender::default(),
+            links: Arc::default(),
         }
-        // Requests on the old one keep it until they have ended.
-        *current = None;
-        let (client, connection) = self.target.connect().await?;
-        let task = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to PostgreSQL has ended");
+    }
+
+    /// Sends one statement, unnamed, and waits for its rows; the caller waits for `limit`. Whoever drops it gives the
+    /// connection up: a later request takes a new one.
+    pub(super) async fn query(
+        &self,
+        limit: Duration,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Trouble> {
+        let link = self.link(limit).await?;
+        let attempt = Attempt::begin(&link);
+        let rows = link.client.query_typed(sql, params).await.map_err(Trouble::from);
+        // One that has become a standby is not asked again: another host may be the primary now.
+        if !rows.as_ref().is_err_and(Trouble::is_of_a_standby) {
+            attempt.end();
+        }
+        rows
+    }
+
+    /// The same over a connection of its own, for one that may take long: nobody queues behind it.
+    pub(super) async fn query_apart(
+        &self,
+        limit: Duration,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Trouble> {
+        if self.links.load(Ordering::Relaxed) >= MOST {
+            return Err(Trouble::Locked);
+        }
+        let link = Link::make(&self.target, &self.links, limit).await?;
+        Ok(link.client.query_typed(sql, params).await?)
+    }
+
+    /// The connection to use.
+    async fn link(&self, limit: Duration) -> Result<Arc<Link>, Error> {
+        match self.usable() {
+            Some(link) => Ok(link),
+            None => self.new_link(limit).await,
+        }
+    }
+
+    /// A connection that is made now. While another makes one it is waited for, but not for longer than half of the
+    /// limit: the other may have more time than we do.
+    async fn new_link(&self, limit: Duration) -> Result<Arc<Link>, Error> {
+        let (began, mut news) = (Instant::now(), self.news.subscribe());
+        let (mut patience, mut others) = (pin!(tokio::time::sleep(limit / 2)), 1);
+        let dial = loop {
+            if let Some(link) = self.usable() {
+                return Ok(link);
             }
-        });
-        let link = Arc::new(Link::new(client, task.abort_handle(), &self.links));
-        *current = Some(link.clone());
+            if let Some(dial) = Dial::begin(self, others) {
+                break dial;
+            }
+            tokio::select! {
+                _ = news.changed() => {}
+                () = patience.as_mut(), if others == 1 => others = MOST,
+            }
+        };
+        let mut made = pin!(dial.make(limit.saturating_sub(began.elapsed())));
+        loop {
+            tokio::select! {
+                made = made.as_mut() => return made,
+                // Somebody else, who had to begin anew, was faster.
+                _ = news.changed() => if let Some(link) = self.usable() { return Ok(link) },
+            }
+        }
+    }
+
+    fn usable(&self) -> Option<Arc<Link>> {
+        let mut state = self.state();
+        let must_wait = self.links.load(Ordering::Relaxed) >= MOST;
+        // Requests on one that is not usable keep it until they have ended.
+        state.current = state.current.take().filter(|link| link.is_usable(must_wait));
+        state.current.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here can be left half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that is being made.
+struct Dial<'a>(&'a Line);
+
+impl<'a> Dial<'a> {
+    /// Unless as many are being made already.
+    fn begin(line: &'a Line, most: usize) -> Option<Self> {
+        let mut state = line.state();
+        (state.dials < most).then(|| {
+            state.dials += 1;
+            Self(line)
+        })
+    }
+
+    async fn make(self, limit: Duration) -> Result<Arc<Link>, Error> {
+        let link = Arc::new(Link::make(&self.0.target, &self.0.links, limit).await?);
+        self.0.state().current = Some(link.clone());
         Ok(link)
+    }
+}
+
+impl Drop for Dial<'_> {
+    fn drop(&mut self) {
+        self.0.state().dials -= 1;
+        self.0.news.send_replace(());
     }
 }
 
@@ -74,16 +167,22 @@ struct Link {
 }
 
 impl Link {
-    fn new(client: Client, task: AbortHandle, links: &Arc<AtomicUsize>) -> Self {
+    async fn make(target: &Target, links: &Arc<AtomicUsize>, limit: Duration) -> Result<Self, Error> {
+        let (client, connection) = target.connect(limit).await?;
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to PostgreSQL has ended");
+            }
+        });
         links.fetch_add(1, Ordering::Relaxed);
-        Self {
+        Ok(Self {
             client,
-            task,
+            task: task.abort_handle(),
             is_abandoned: AtomicBool::new(false),
             next: AtomicU64::new(0),
             under_way: Mutex::default(),
             links: links.clone(),
-        }
+        })
     }
 
     /// Whether the next request may go over it. Where there are too many connections already, it has to wait.

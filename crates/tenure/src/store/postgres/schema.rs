@@ -23,6 +23,29 @@ const PARTS: [&str; 5] = [
     include_str!("tickets.sql"),
     include_str!("tools.sql"),
 ];
+/// What the heads of functions have in common, by the names that stand for it.
+const HEADS: [(&str, &str); 4] = [
+    // What every request of a worker is answered with.
+    (
+        "@answer@",
+        "OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
+    OUT numbers bigint[], OUT names text[]",
+    ),
+    // What changes something: by plans that are made once, and find every row by an index.
+    (
+        "@changes@",
+        "LANGUAGE plpgsql VOLATILE @owners@
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off",
+    ),
+    // What people read: by a plan for what they ask.
+    (
+        "@reads@",
+        "LANGUAGE plpgsql STABLE @owners@
+SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off",
+    ),
+    // With the rights of the one who made it, and nobody else's names.
+    ("@owners@", "SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp"),
+];
 /// What a worker calls; everything else is for these.
 const CALLED: [&str; 13] = [
     "version", "see", "open", "renew", "held", "close", "claim", "release", "ask", "evict", "look", "past",
@@ -65,7 +88,8 @@ impl fmt::Display for Quoted {
 
 /// All that makes the schema, but for the schema itself.
 fn body(schema: &Quoted) -> String {
-    PARTS.join("\n").replace("@schema@", &schema.0)
+    let text = PARTS.join("\n");
+    HEADS.iter().fold(text, |text, (name, head)| text.replace(name, head)).replace("@schema@", &schema.0)
 }
 
 /// The same as a script for people.
@@ -97,7 +121,7 @@ pub(super) async fn prepare(target: &Target, schema: &Quoted, missing: Missing) 
 }
 
 async fn try_prepare(target: &Target, schema: &Quoted, missing: Missing) -> Result<bool, Trouble> {
-    let (mut client, connection) = target.connect().await?;
+    let (mut client, connection) = target.connect(PATIENCE).await?;
     // Together, on whatever runtime this is: nothing of it lives on.
     let work = async {
         check_server(&client, target).await?;
@@ -151,8 +175,13 @@ async fn is_there(client: &Client, target: &Target, schema: &Quoted) -> Result<b
             };
         }
     };
+    check_version(&row, target, schema)?;
+    Ok(true)
+}
+
+fn check_version(row: &Row, target: &Target, schema: &Quoted) -> Result<(), Trouble> {
     match row.try_get::<_, Option<i32>>(0)? {
-        Some(version) if version == VERSION => Ok(true),
+        Some(version) if version == VERSION => Ok(()),
         Some(version) if version > VERSION => Err(Error::refused(format!(
             "cannot use the schema {schema} at {target}: it has version {version}, and this program knows \
              {VERSION}; use a newer program"
@@ -186,7 +215,9 @@ async fn try_make(step: &Transaction<'_>, target: &Target, schema: &Quoted) -> R
     let (exists, is_made, is_in_use): (bool, bool, bool) =
         (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     if is_made {
-        return Ok(());
+        // By somebody who may have been of another version.
+        let rows = step.query_typed(&format!("SELECT {schema}.version()"), &[]).await?;
+        return check_version(&first(rows)?, target, schema);
     }
     if is_in_use {
         return Err(Error::refused(format!(
@@ -217,12 +248,13 @@ mod tests {
 
     #[test]
     fn every_function_that_runs_with_its_owners_rights_has_a_fixed_search_path_and_is_listed() {
-        let text = PARTS.concat();
+        let namespace = Namespace::new("s").expect("a namespace");
+        let text = body(&Quoted::of(&namespace).expect("a schema"));
         let mut definers = Vec::new();
-        for function in text.split("CREATE FUNCTION @schema@.").skip(1) {
+        for function in text.split("CREATE FUNCTION \"s\".").skip(1) {
             let head = function.split("AS $$").next().expect("a head");
             if head.contains("SECURITY DEFINER") {
-                assert!(head.contains("SET search_path = pg_catalog, @schema@, pg_temp"), "{head}");
+                assert!(head.contains("SET search_path = pg_catalog, \"s\", pg_temp"), "{head}");
                 definers.push(head.split('(').next().expect("a name"));
             }
         }

@@ -19,6 +19,7 @@ CREATE TYPE @schema@.caller AS (
     vouched bigint, -- by this it says when to look again; the same, unless the request came late
     locked bigint[], -- leases that it may mark dead
     weedy bigint[], -- resources with dead waiters
+    taken bigint[], -- resources that it could lock, where it waits for none; else absent
     quarantine_from bigint,
     longest_us bigint
 );
@@ -91,9 +92,10 @@ BEGIN
         (SELECT max(ticket) + 1 FROM ticket WHERE resource = where_id AND lease IS NOT NULL));
 END $$;
 
--- Locks what a request is about, then judges the caller's own lease. Nothing in `lease`: it is dead.
+-- Locks what a request is about, then judges the caller's own lease. Nothing in `lease`: it is dead. One that does not
+-- wait leaves out what another transaction holds.
 CREATE FUNCTION @schema@.stand(
-    who bytea, number bigint, vouched_for bigint, names text[], reaps boolean, OUT c @schema@.caller
+    who bytea, number bigint, vouched_for bigint, names text[], reaps boolean, waits boolean, OUT c @schema@.caller
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -114,7 +116,12 @@ BEGIN
         ids := ARRAY(
             SELECT r.id FROM unnest(names) AS n, LATERAL (SELECT id FROM resource WHERE name = n OFFSET 0) AS r);
     END IF;
-    PERFORM FROM resource WHERE id = ANY (ids) ORDER BY id FOR NO KEY UPDATE;
+    IF waits THEN
+        PERFORM FROM resource WHERE id = ANY (ids) ORDER BY id FOR NO KEY UPDATE;
+    ELSE
+        ids := ARRAY(SELECT id FROM resource WHERE id = ANY (ids) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED);
+        c.taken := ids;
+    END IF;
     c.now_us := clock();
     c.vouched := least(vouched_for, c.now_us);
     LOOP

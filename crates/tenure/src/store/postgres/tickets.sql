@@ -41,17 +41,17 @@ BEGIN
 END $$;
 
 -- Per resource, as one atomic step: the same grant again, a grant, or a place in the queue.
--- numbers: four for each resource, as of `settle`, or 2 0 0 0 where it is stale.
+-- numbers: four for each resource, as of `settle`, or 2 0 0 0 where it is stale, 4 0 0 0 where another transaction
+-- holds it and this one does not wait.
 CREATE FUNCTION @schema@.claim(
     who bytea, number bigint, vouched_for bigint, heard bigint, patience integer,
-    wanted text[], tickets integer[], priorities integer[],
-    OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
-    OUT numbers bigint[], OUT names text[]
-) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+    wanted text[], tickets integer[], priorities integer[], waits boolean,
+    @answer@
+) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    here record;
+    quarantine bigint;
+    seen boolean;
     c caller;
     one caller;
     r resource;
@@ -63,15 +63,13 @@ DECLARE
     sized record;
     settled record;
 BEGIN
-    SELECT * INTO here FROM arrive(patience, heard);
-    longest_ns := here.longest_ns;
-    incarnation := here.incarnation;
-    IF NOT here.seen THEN
+    SELECT * INTO incarnation, longest_ns, quarantine, seen FROM arrive(patience, heard);
+    IF NOT seen THEN
         verdict := 0;
         now_us := clock();
         RETURN;
     END IF;
-    c := stand(who, number, vouched_for, wanted, true);
+    c := stand(who, number, vouched_for, wanted, true, waits);
     now_us := c.now_us;
     IF c.lease IS NULL THEN
         verdict := 7;
@@ -81,11 +79,13 @@ BEGIN
     numbers := '{}';
     FOR i IN 1 .. cardinality(wanted) LOOP
         SELECT * INTO before FROM resource WHERE name = wanted[i];
-        SELECT n.claimed, n.released INTO newest_claim, newest_release FROM newest AS n
-            WHERE n.lease = c.lease AND n.resource = before.id;
-        known := FOUND;
-        newest_claim := coalesce(newest_claim, 0);
-        newest_release := coalesce(newest_release, 0);
+        IF before.id <> ALL (c.taken) THEN
+            numbers := numbers || ARRAY[4, 0, 0, 0]::bigint[];
+            CONTINUE;
+        END IF;
+        SELECT count(*) > 0, coalesce(max(n.claimed), 0), coalesce(max(n.released), 0)
+            INTO known, newest_claim, newest_release
+            FROM newest AS n WHERE n.lease = c.lease AND n.resource = before.id;
         -- A repetition may ask again for what was given; not for what was taken away since.
         repeated := number = newest_claim;
         IF number < newest_claim OR number <= newest_release OR (repeated
@@ -118,24 +118,25 @@ BEGIN
             PERFORM save(r);
         END IF;
     END LOOP;
-    IF here.quarantine_from IS NOT NULL AND c.quarantine_from IS NULL THEN
+    IF quarantine IS NOT NULL AND c.quarantine_from IS NULL THEN
         UPDATE meta SET quarantine_from = NULL
-            WHERE quarantine_from = here.quarantine_from AND longest_ns / 1000 <= c.longest_us;
+            WHERE quarantine_from = quarantine AND longest_ns / 1000 <= c.longest_us;
     END IF;
 END $$;
 
 -- As of this request the lease holds and wants nothing of these; `how`: 0 released, 1 failed, 2 stepped down, which
 -- queues it again in the same step. numbers: four for each: 0 ticket term token or 1 ahead look_again why where it
--- is queued again, 2 0 0 0 where the release is stale, 3 0 0 0 where nothing is held or wanted any more.
+-- is queued again, 2 0 0 0 where the release is stale, 3 0 0 0 where nothing is held or wanted any more, 4 0 0 0 where
+-- another transaction holds it and this one does not wait.
 CREATE FUNCTION @schema@.release(
     who bytea, number bigint, vouched_for bigint, heard bigint, patience integer, left_ones text[], how integer[],
-    OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
-    OUT numbers bigint[], OUT names text[]
-) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+    waits boolean,
+    @answer@
+) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    here record;
+    quarantine bigint;
+    seen boolean;
     c caller;
     r resource;
     before resource;
@@ -146,15 +147,13 @@ DECLARE
     settled record;
     said bigint[];
 BEGIN
-    SELECT * INTO here FROM arrive(patience, heard);
-    longest_ns := here.longest_ns;
-    incarnation := here.incarnation;
-    IF NOT here.seen THEN
+    SELECT * INTO incarnation, longest_ns, quarantine, seen FROM arrive(patience, heard);
+    IF NOT seen THEN
         verdict := 0;
         now_us := clock();
         RETURN;
     END IF;
-    c := stand(who, number, vouched_for, left_ones, 2 = ANY (how));
+    c := stand(who, number, vouched_for, left_ones, 2 = ANY (how), waits);
     now_us := c.now_us;
     IF c.lease IS NULL THEN
         verdict := 7;
@@ -164,11 +163,13 @@ BEGIN
     numbers := '{}';
     FOR i IN 1 .. cardinality(left_ones) LOOP
         SELECT * INTO before FROM resource WHERE name = left_ones[i];
-        SELECT n.claimed, n.released INTO newest_claim, newest_release FROM newest AS n
-            WHERE n.lease = c.lease AND n.resource = before.id;
-        known := FOUND;
-        newest_claim := coalesce(newest_claim, 0);
-        newest_release := coalesce(newest_release, 0);
+        IF before.id <> ALL (c.taken) THEN
+            numbers := numbers || ARRAY[4, 0, 0, 0]::bigint[];
+            CONTINUE;
+        END IF;
+        SELECT count(*) > 0, coalesce(max(n.claimed), 0), coalesce(max(n.released), 0)
+            INTO known, newest_claim, newest_release
+            FROM newest AS n WHERE n.lease = c.lease AND n.resource = before.id;
         -- A claim forbids older releases, too: a store that forgot the release, but not the claim after it, must
         -- not free what was granted since.
         IF number <= newest_claim OR number <= newest_release THEN
@@ -207,8 +208,8 @@ BEGIN
             PERFORM save(r);
         END IF;
     END LOOP;
-    IF here.quarantine_from IS NOT NULL AND c.quarantine_from IS NULL THEN
+    IF quarantine IS NOT NULL AND c.quarantine_from IS NULL THEN
         UPDATE meta SET quarantine_from = NULL
-            WHERE quarantine_from = here.quarantine_from AND longest_ns / 1000 <= c.longest_us;
+            WHERE quarantine_from = quarantine AND longest_ns / 1000 <= c.longest_us;
     END IF;
 END $$;

@@ -1,20 +1,23 @@
 //! TLS by rustls, with the modes that libpq has, and a provider of our own: an application's choice of another one
 //! cannot make this panic.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::Error;
+
+/// The `sslrootcert` that means: whom this system trusts.
+const SYSTEM: &str = "system";
 
 /// libpq's `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +26,7 @@ pub(super) enum Mode {
     Disable,
     /// If the server can; whoever it is.
     Prefer,
-    /// Always; whoever the server is. With `sslrootcert`, as [`Mode::VerifyCa`].
+    /// Always; whoever the server is. As [`Mode::VerifyCa`] where it is known which authorities are trusted.
     Require,
     /// A server with a certificate of an authority that is trusted.
     VerifyCa,
@@ -48,47 +51,127 @@ impl Mode {
     }
 }
 
-/// How to speak TLS in this mode, and which mode that is.
-pub(super) fn connector(mode: Option<Mode>, roots: Option<&str>) -> Result<(Mode, MakeRustlsConnect), Error> {
-    let mode = match (mode.unwrap_or(Mode::Prefer), roots) {
-        (Mode::Require, Some(_)) => Mode::VerifyCa,
-        (mode, _) => mode,
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier: Arc<dyn ServerCertVerifier> = match mode {
-        Mode::Disable | Mode::Prefer | Mode::Require => Arc::new(Anybody(provider.clone())),
-        Mode::VerifyCa => Arc::new(AnyName(authorities(roots, &provider)?)),
-        Mode::VerifyFull => authorities(roots, &provider)?,
-    };
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::refused("cannot set up TLS").because(error))?
-        .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
-    Ok((mode, MakeRustlsConnect::new(config)))
+/// What a URL says of TLS. What it leaves out is as with libpq.
+#[derive(Default)]
+pub(super) struct Wanted {
+    pub(super) mode: Option<Mode>,
+    /// A file of authorities, or `system`.
+    pub(super) roots: Option<String>,
+    /// Files of our own certificate, and its key.
+    pub(super) certificate: Option<String>,
+    pub(super) key: Option<String>,
 }
 
-/// Who is trusted: the authorities in the file, or in the one where libpq looks.
-fn authorities(
-    roots: Option<&str>,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<WebPkiServerVerifier>, Error> {
-    let default = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".postgresql/root.crt"));
-    let path = roots.map(PathBuf::from).or_else(default).unwrap_or_default();
-    let refused = |why: &str| {
-        let hint = "sslrootcert names a file of PEM certificates";
-        Error::refused(format!("cannot trust the authorities in `{}`: {why}; {hint}", path.display()))
-    };
-    let mut trusted = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(&path).map_err(|_| refused("it cannot be read"))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|_| refused("it is not of PEM"))?;
-        trusted.add(certificate).map_err(|_| refused("a certificate in it is not one of an authority"))?;
+impl Wanted {
+    /// How to speak TLS, and in which mode that is.
+    pub(super) fn connector(&self) -> Result<(Mode, MakeRustlsConnect), Error> {
+        let mode = self.mode()?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier: Arc<dyn ServerCertVerifier> = match mode {
+            Mode::Disable | Mode::Prefer | Mode::Require => Arc::new(AnyName::of_anybody(&provider)),
+            Mode::VerifyCa => Arc::new(AnyName::of(self.authorities(&provider)?, &provider)),
+            Mode::VerifyFull => self.authorities(&provider)?,
+        };
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Error::refused("cannot set up TLS").because(error))?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let config = match self.own_papers(mode)? {
+            Some((certificates, key)) => config
+                .with_client_auth_cert(certificates, key)
+                .map_err(|error| Error::refused("cannot use the certificate of `sslcert`").because(error))?,
+            None => config.with_no_client_auth(),
+        };
+        Ok((mode, MakeRustlsConnect::new(config)))
     }
-    WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider.clone())
-        .build()
-        .map_err(|_| refused("there are none"))
+
+    fn mode(&self) -> Result<Mode, Error> {
+        match (self.mode, self.roots.as_deref()) {
+            (None | Some(Mode::VerifyFull), Some(SYSTEM)) => Ok(Mode::VerifyFull),
+            // Anybody can have a certificate from one of them, in a name of their own.
+            (Some(_), Some(SYSTEM)) => Err(Error::refused(
+                "sslrootcert=system needs sslmode=verify-full: without the name nothing is verified",
+            )),
+            (Some(Mode::Require), Some(_)) => Ok(Mode::VerifyCa),
+            (Some(Mode::Require), None) if existing("root.crt").is_some() => Ok(Mode::VerifyCa),
+            (mode, _) => Ok(mode.unwrap_or(Mode::Prefer)),
+        }
+    }
+
+    /// Who is trusted: the authorities in the file, or in the one where libpq looks, or those of the system.
+    fn authorities(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, Error> {
+        let mut trusted = RootCertStore::empty();
+        let named = match self.roots.as_deref() {
+            Some(SYSTEM) => {
+                let found = rustls_native_certs::load_native_certs();
+                // Some of a system's many may be of kinds that rustls does not know.
+                trusted.add_parsable_certificates(found.certs);
+                "this system".to_owned()
+            }
+            roots => {
+                let path = roots.map(PathBuf::from).or_else(|| at_home("root.crt")).unwrap_or_default();
+                for certificate in certificates(&path, "sslrootcert")? {
+                    let refused = "a certificate in it is not one of an authority";
+                    trusted.add(certificate).map_err(|_| unusable(&path, "sslrootcert", refused))?;
+                }
+                format!("`{}`", path.display())
+            }
+        };
+        WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider.clone())
+            .build()
+            .map_err(|_| Error::refused(format!("{named} names no authority to trust")))
+    }
+
+    /// The certificate and key that we show, if the URL names them or they are where libpq looks.
+    fn own_papers(&self, mode: Mode) -> Result<Option<Papers>, Error> {
+        let certificate = self.certificate.as_ref().map(PathBuf::from).or_else(|| existing("postgresql.crt"));
+        let Some(certificate) = certificate.filter(|_| mode != Mode::Disable) else { return Ok(None) };
+        let key =
+            self.key.as_ref().map(PathBuf::from).or_else(|| at_home("postgresql.key")).unwrap_or_default();
+        is_secret(&key)?;
+        let chain = certificates(&certificate, "sslcert")?;
+        let key = PrivateKeyDer::from_pem_file(&key)
+            .map_err(|_| unusable(&key, "sslkey", "there is no key of PEM in it, or it has a password"))?;
+        Ok(Some((chain, key)))
+    }
+}
+
+type Papers = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// Where libpq keeps a file of this name.
+fn at_home(name: &str) -> Option<PathBuf> {
+    Some(PathBuf::from(std::env::var_os("HOME")?).join(".postgresql").join(name))
+}
+
+fn existing(name: &str) -> Option<PathBuf> {
+    at_home(name).filter(|path| path.exists())
+}
+
+fn certificates(path: &Path, parameter: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let found =
+        CertificateDer::pem_file_iter(path).map_err(|_| unusable(path, parameter, "it cannot be read"))?;
+    let found: Result<Vec<_>, _> = found.collect();
+    let found = found.map_err(|_| unusable(path, parameter, "it is not of PEM"))?;
+    if found.is_empty() { Err(unusable(path, parameter, "there are none")) } else { Ok(found) }
+}
+
+fn unusable(path: &Path, parameter: &str, why: &str) -> Error {
+    Error::refused(format!("cannot use `{}` as {parameter}: {why}", path.display()))
+}
+
+/// A key that others can read is refused, as by libpq: nobody but its owner, or the group if that is root.
+fn is_secret(key: &Path) -> Result<(), Error> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let file = key.metadata().map_err(|_| unusable(key, "sslkey", "it cannot be read"))?;
+        let forbidden = if file.uid() == 0 { 0o037 } else { 0o077 };
+        if file.mode() & forbidden != 0 {
+            return Err(unusable(key, "sslkey", "others have rights to it; chmod it to 0600"));
+        }
+    }
+    Ok(())
 }
 
 /// Why the server cannot be spoken to, where TLS is the reason: trying again would not help.
@@ -102,48 +185,23 @@ pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<String> {
     told.contains("server does not support TLS").then_some(told)
 }
 
-/// Whoever answers; that it has the key of its certificate is checked all the same.
+/// A certificate of a trusted authority, or of anybody, whatever name it is made out to. That the server has its key is
+/// checked all the same.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+struct AnyName {
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
 }
 
-/// A certificate of a trusted authority, whatever name it is made out to.
-#[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
+impl AnyName {
+    fn of_anybody(provider: &Arc<CryptoProvider>) -> Self {
+        Self { authorities: None, provider: provider.clone() }
+    }
+
+    fn of(authorities: Arc<WebPkiServerVerifier>, provider: &Arc<CryptoProvider>) -> Self {
+        Self { authorities: Some(authorities), provider: provider.clone() }
+    }
+}
 
 impl ServerCertVerifier for AnyName {
     fn verify_server_cert(
@@ -154,8 +212,9 @@ impl ServerCertVerifier for AnyName {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, TlsError> {
+        let Some(authorities) = &self.authorities else { return Ok(ServerCertVerified::assertion()) };
         // The name is compared last, when everything else has been found in order.
-        match self.0.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
+        match authorities.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
             Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
@@ -169,7 +228,7 @@ impl ServerCertVerifier for AnyName {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.0.verify_tls12_signature(message, cert, dss)
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -178,10 +237,10 @@ impl ServerCertVerifier for AnyName {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.0.verify_tls13_signature(message, cert, dss)
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

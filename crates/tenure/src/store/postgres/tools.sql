@@ -2,7 +2,7 @@
 
 -- The version of the tables and functions.
 CREATE FUNCTION @schema@.version() RETURNS integer
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp AS $$
+LANGUAGE plpgsql STABLE @owners@ AS $$
 BEGIN
     RETURN (SELECT meta.version FROM meta);
 END $$;
@@ -29,8 +29,7 @@ END $$;
 CREATE FUNCTION @schema@.ask(
     resource_name text, its_token bigint, successor text, patience integer,
     OUT asked smallint, OUT tokens bigint[]
-) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
     u record;
@@ -67,8 +66,7 @@ END $$;
 -- protects. Marks nobody. Answers like `ask`.
 CREATE FUNCTION @schema@.evict(
     resource_name text, its_token bigint, patience integer, OUT asked smallint, OUT tokens bigint[]
-) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
     u record;
@@ -96,12 +94,12 @@ BEGIN
 END $$;
 
 -- Owners and waiters of one resource, or of all, by name: `kind` 0 the resource, 1 an owner, 2 a waiter. Those
--- whose lease is over are left out. One snapshot; no lease ids.
+-- whose lease is over are left out. One snapshot; no lease ids. Planned for what is asked: of one resource nothing
+-- but its own rows is read.
 CREATE FUNCTION @schema@.look(resource_name text) RETURNS TABLE (
     kind integer, name text, tickets integer, worker text, metadata text, ticket integer, term bigint, token bigint,
     owned_us bigint, left_us bigint
-) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET jit = off AS $$
+) @reads@ AS $$
 #variable_conflict use_column
 DECLARE
     now_us bigint := clock();
@@ -111,18 +109,17 @@ BEGIN
     FROM (
         SELECT 0 AS kind, r.name, r.tickets, NULL::text AS label, NULL::text AS metadata, 0 AS ticket,
             0::bigint AS term, 0::bigint AS token, now_us AS since, now_us AS expires_at, 0::bigint AS place
-        FROM resource AS r WHERE r.tickets > 0
+        FROM resource AS r WHERE r.tickets > 0 AND (resource_name IS NULL OR r.name = resource_name)
         UNION ALL
         SELECT 1, r.name, r.tickets, l.label, l.metadata, t.ticket, t.term, t.token, t.since, l.expires_at, t.ticket
         FROM ticket AS t JOIN resource AS r ON r.id = t.resource JOIN lease AS l ON l.id = t.lease
-        WHERE l.ended_at IS NULL AND l.expires_at > now_us
+        WHERE (resource_name IS NULL OR r.name = resource_name) AND l.ended_at IS NULL AND l.expires_at > now_us
         UNION ALL
         SELECT 2, r.name, r.tickets, l.label, l.metadata, 0, 0, 0, now_us, l.expires_at,
             row_number() OVER (ORDER BY w.named DESC, w.priority DESC, w.arrival)
         FROM waiter AS w JOIN resource AS r ON r.id = w.resource JOIN lease AS l ON l.id = w.lease
-        WHERE l.ended_at IS NULL AND l.expires_at > now_us
+        WHERE (resource_name IS NULL OR r.name = resource_name) AND l.ended_at IS NULL AND l.expires_at > now_us
     ) AS v
-    WHERE resource_name IS NULL OR v.name = resource_name
     ORDER BY v.name, v.kind, v.place;
 END $$;
 
@@ -130,8 +127,7 @@ END $$;
 -- their place in time.
 CREATE FUNCTION @schema@.past(resource_name text) RETURNS TABLE (
     ago_us bigint, name text, worker text, ticket integer, term bigint, token bigint, what integer
-) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp
-SET jit = off AS $$
+) @reads@ AS $$
 #variable_conflict use_column
 DECLARE
     now_us bigint := clock();
@@ -155,7 +151,7 @@ END $$;
 -- What of the server's configuration bears on the promises.
 CREATE FUNCTION @schema@.setup(
     OUT fsync text, OUT full_page_writes text, OUT synchronous_commit text, OUT standby_names text, OUT standbys bigint
-) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp AS $$
+) LANGUAGE plpgsql STABLE @owners@ AS $$
 BEGIN
     fsync := current_setting('fsync');
     full_page_writes := current_setting('full_page_writes');

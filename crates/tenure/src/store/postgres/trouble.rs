@@ -11,6 +11,8 @@ use crate::Error;
 #[derive(Debug)]
 pub(super) enum Trouble {
     Sql(tokio_postgres::Error),
+    /// Another transaction holds what is needed, and was waited for long enough.
+    Locked,
     /// A value in the database that Tenure never wrote.
     Damaged(String),
     Told(Error),
@@ -18,7 +20,10 @@ pub(super) enum Trouble {
 
 impl From<tokio_postgres::Error> for Trouble {
     fn from(error: tokio_postgres::Error) -> Self {
-        Self::Sql(error)
+        match error.code() {
+            Some(&SqlState::LOCK_NOT_AVAILABLE) => Self::Locked,
+            _ => Self::Sql(error),
+        }
     }
 }
 
@@ -36,7 +41,7 @@ impl Trouble {
     pub(super) fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Sql(error) => error.code(),
-            Self::Damaged(_) | Self::Told(_) => None,
+            Self::Locked | Self::Damaged(_) | Self::Told(_) => None,
         }
     }
 
@@ -45,11 +50,20 @@ impl Trouble {
         matches!(self.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE))
     }
 
+    /// Whether the server cannot be written to. It may be promoted, or another one has been.
+    pub(super) fn is_of_a_standby(&self) -> bool {
+        let code = self.code();
+        code.is_some_and(|code| code.code() == "TN001" || *code == SqlState::READ_ONLY_SQL_TRANSACTION)
+    }
+
     /// The error that the caller sees: what could not be done, and why.
     pub(super) fn told(self, doing: &str, target: &Target) -> Error {
         let what = format!("cannot {doing} at {target}");
         let error = match self {
             Self::Told(error) => return error,
+            Self::Locked => {
+                return Error::unavailable(format!("{what}: another transaction holds what it needs"));
+            }
             Self::Damaged(how) => {
                 return Error::corrupt(format!("{what}: a value in it is none of ours: {how}"));
             }
@@ -67,15 +81,7 @@ impl Trouble {
         // The message of the server, without its detail: that may quote values.
         let why = format!("{what}: {}", server.message());
         match server.code() {
-            // A standby may be promoted, and is then the server that we look for.
-            code if code.code() == "TN001" || *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
-                Error::unavailable(why)
-            }
             code if code.code() == "TN002" => Error::refused(why),
-            code if code.code() == "TN003" => Error::unavailable(why),
-            &SqlState::LOCK_NOT_AVAILABLE => {
-                Error::unavailable(format!("{what}: another transaction holds what it needs"))
-            }
             &SqlState::INSUFFICIENT_PRIVILEGE
             | &SqlState::INVALID_PASSWORD
             | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION
