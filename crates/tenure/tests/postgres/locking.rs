@@ -12,6 +12,9 @@ use crate::fixture::{Fresh, start};
 use crate::words::{Asker, SOON, granted, resource, want};
 
 const HOUR: Duration = Duration::from_secs(3600);
+/// How many claims wait for a lock, over a connection of their own: over the one of all they wait for a moment only.
+const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+    AND query LIKE '%@.claim%' AND clock_timestamp() - query_start > interval '200 ms'";
 
 /// 64 workers on connections of their own claim and release batches in orders of their own: how many deadlocks the
 /// server met, and how many requests failed.
@@ -78,9 +81,7 @@ pub(crate) async fn claim_behind_a_lock(fresh: &Fresh) -> (u64, u64) {
     let held = fresh.server().hold(&format!("SELECT 1 FROM \"{}\".resource FOR UPDATE", fresh.namespace));
 
     let claim = tokio::spawn(async move { b.ask(Call::Claim(vec![want("job")])).await });
-    let waits =
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%@.claim%'";
-    testkit::eventually(SOON, "the claim waits", || fresh.sql(waits) != "0");
+    testkit::eventually(SOON, "the claim waits", || fresh.sql(WAITS) != "0");
     let freed = fresh.sql("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint");
     drop(held);
 
@@ -232,9 +233,7 @@ pub(crate) async fn claim_while_the_quarantine_grows(fresh: &Fresh) -> Claimed {
     fresh.sql("UPDATE @.meta SET quarantine_from = @.clock() - 1000000, longest_ns = 2000000000");
     let held = fresh.server().hold(&format!("SELECT 1 FROM \"{}\".resource FOR UPDATE", fresh.namespace));
     let claim = tokio::spawn(async move { a.claim(&["job"]).await });
-    let waits =
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%@.claim%'";
-    testkit::eventually(SOON, "the claim waits", || fresh.sql(waits) != "0");
+    testkit::eventually(SOON, "the claim waits", || fresh.sql(WAITS) != "0");
 
     let _longer = Asker::open(&store, "b", HOUR).await;
     testkit::eventually(SOON, "the shorter quarantine would be over", || {

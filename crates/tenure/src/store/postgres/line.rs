@@ -64,7 +64,8 @@ impl Line {
         rows
     }
 
-    /// The same over a connection of its own, for one that may take long: nobody queues behind it.
+    /// The same over a connection of its own, for one that may take long: nobody queues behind it, unless there are too
+    /// many already.
     pub(super) async fn query_apart(
         &self,
         limit: Duration,
@@ -72,7 +73,7 @@ impl Line {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Trouble> {
         if self.links.load(Ordering::Relaxed) >= MOST {
-            return Err(Trouble::Locked);
+            return self.query(limit, sql, params).await;
         }
         let link = Link::make(&self.target, &self.links, limit).await?;
         Ok(link.client.query_typed(sql, params).await?)

@@ -58,7 +58,11 @@ impl Trouble {
 
     /// The error that the caller sees: what could not be done, and why.
     pub(super) fn told(self, doing: &str, target: &Target) -> Error {
-        let what = format!("cannot {doing} at {target}");
+        self.told_of(format!("cannot {doing} at {target}"))
+    }
+
+    /// The same in these words.
+    pub(super) fn told_of(self, what: String) -> Error {
         let error = match self {
             Self::Told(error) => return error,
             Self::Locked => {

@@ -206,7 +206,7 @@ impl Target {
         if source.contains("does not allow writes") {
             return Error::unavailable(format!("cannot connect to {self}: no host can be written to"));
         }
-        Trouble::Sql(error).told("connect", self)
+        Trouble::Sql(error).told_of(format!("cannot connect to {self}"))
     }
 }
 
