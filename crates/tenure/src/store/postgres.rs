@@ -48,8 +48,9 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Connects to `url`, and makes the tables and functions of the namespace if they are not there.
     ///
-    /// Beside what libpq knows (`sslmode`, `sslrootcert`, `target_session_attrs`, ...) a URL may have `listen`: another
-    /// URL of the same database, without a transaction pooler, over which hints come.
+    /// Beside what libpq knows (`sslmode`, `sslrootcert`, `sslcert`, `target_session_attrs`, ...) a URL may have `listen`:
+    /// another URL of the same database, without a transaction pooler, over which hints come. Of several hosts the last
+    /// good one is tried first, and one that does not answer is passed over.
     ///
     /// # Errors
     /// `Refused` for a URL that is not understood, a standby, a server or database that Tenure cannot work with, a

@@ -158,7 +158,26 @@ async fn connections_that_the_server_ends() {
         assert!(stage.scene.first_are_owners(), "the lease was good all the time");
     }
 
-    // Hints come again, too: a hand-over does not wait for anybody to look.
+    stage.scene.holds_what_is_promised();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_come_again_after_the_server_has_ended_the_connection_that_listens() {
+    // Nobody looks again by itself within the limit below.
+    let stage = Stage::set(Options::new(), SOON * 3).await;
+    stage.fill().await;
+    let listens = || {
+        stage
+            .server
+            .sql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query LIKE '%SELECT 1'")
+    };
+
+    let ended = stage.server.sql(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'tenure'",
+    );
+    assert_ne!(ended, "0");
+    tokio::task::block_in_place(|| testkit::eventually(SOON, "they listen again", || listens() == "2"));
+
     let before = stage.scene.ownerships();
     stage.scene.steps_down().await;
     let more = || stage.scene.ownerships() > before;
