@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenure::store::{Answer, Call, Entry, Hints, LeaseId, Pending, Request, Store};
-use tenure::{Asked, Label, ResourceName, ResourceView, Token};
+use tenure::conformance::Relay;
+use tenure::store::{Answer, Call, LeaseId, Pending, Request, Store};
 
 /// Called with every answer, on the driver's thread.
 type Heard = Box<dyn Fn(&Request, &Answer) + Send + Sync>;
@@ -81,7 +81,11 @@ impl fmt::Debug for Counted {
     }
 }
 
-impl Store for Counted {
+impl Relay for Counted {
+    fn behind(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
         self.count(request);
         let answer = self.inner.call(request);
@@ -92,30 +96,5 @@ impl Store for Counted {
             }
             answer
         })
-    }
-
-    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
-        self.inner.hints(lease)
-    }
-
-    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
-        self.inner.read(resource)
-    }
-
-    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
-        self.inner.history(resource)
-    }
-
-    fn ask<'a>(
-        &'a self,
-        resource: &'a ResourceName,
-        token: Token,
-        successor: Option<&'a Label>,
-    ) -> Pending<'a, Asked> {
-        self.inner.ask(resource, token, successor)
-    }
-
-    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
-        self.inner.evict(resource, token)
     }
 }

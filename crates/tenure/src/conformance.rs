@@ -50,6 +50,7 @@ pub mod leases;
 pub mod operators;
 pub mod queue;
 pub mod reading;
+mod relay;
 pub mod releases;
 pub mod restarts;
 pub mod sizes;
@@ -59,6 +60,7 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::relay::Relay;
 use crate::store::Store;
 
 /// A store under test: empty, out of quarantine, and nobody else's.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::ClockByHand;
-use tenure::conformance::{Fixture, Restarted, restarts};
+use tenure::conformance::{Fixture, Relay, Restarted, restarts};
 use tenure::store::{Entry, Hints, MemoryStore, Pending, Store};
 use tenure_core::{
     Answer, Asked, Call, Claimed, Closing, Grant, Here, Incarnation, Label, LeaseId, Leaving, Ledger,
@@ -245,7 +245,11 @@ impl fmt::Debug for FlawedStore {
     }
 }
 
-impl Store for FlawedStore {
+impl Relay for FlawedStore {
+    fn behind(&self) -> &dyn Store {
+        &self.inner
+    }
+
     fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
         Box::pin(async move {
             let mut asked = request.clone();
@@ -288,23 +292,6 @@ impl Store for FlawedStore {
             views.iter_mut().for_each(self.flaw.shown);
             Ok(views)
         })
-    }
-
-    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
-        self.inner.history(resource)
-    }
-
-    fn ask<'a>(
-        &'a self,
-        resource: &'a ResourceName,
-        token: Token,
-        successor: Option<&'a Label>,
-    ) -> Pending<'a, Asked> {
-        self.inner.ask(resource, token, successor)
-    }
-
-    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
-        self.inner.evict(resource, token)
     }
 }
 

@@ -7,8 +7,9 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure::store::{Answer, Call, Entry, Hints, LeaseId, MemoryStore, Opened, Pending, Request, Store};
-use tenure::{Asked, Label, Ownership, ResourceName, ResourceView, Timing, Token, Worker};
+use tenure::conformance::Relay;
+use tenure::store::{Answer, Call, MemoryStore, Opened, Pending, Request, Store};
+use tenure::{Ownership, Timing, Worker};
 use tokio::sync::mpsc;
 
 /// How long a condition may take to come true.
@@ -157,38 +158,17 @@ impl Counted {
     }
 }
 
-impl Store for Counted {
+impl Relay for Counted {
+    fn behind(&self) -> &dyn Store {
+        &self.inner
+    }
+
     fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
         Box::pin(async move {
             let answer = self.inner.call(request).await;
             self.count(request);
             answer
         })
-    }
-
-    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
-        self.inner.hints(lease)
-    }
-
-    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
-        self.inner.read(resource)
-    }
-
-    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
-        self.inner.history(resource)
-    }
-
-    fn ask<'a>(
-        &'a self,
-        resource: &'a ResourceName,
-        token: Token,
-        successor: Option<&'a Label>,
-    ) -> Pending<'a, Asked> {
-        self.inner.ask(resource, token, successor)
-    }
-
-    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
-        self.inner.evict(resource, token)
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use tenure::store::{Answer, Call, Entry, Hints, LeaseId, MemoryStore, Opened, Pending, Request, Store};
-use tenure::{Asked, ClockByHand, Label, ResourceName, ResourceView, Tickets, Timing, Token, Worker};
+use tenure::conformance::Relay;
+use tenure::store::{Answer, Call, MemoryStore, Opened, Pending, Request, Store};
+use tenure::{ClockByHand, Tickets, Timing, Worker};
 
 const TTL: Duration = Duration::from_secs(15);
 const LIMIT: Duration = Duration::from_secs(10);
@@ -239,7 +240,11 @@ struct Moody {
     is_slow: AtomicBool,
 }
 
-impl Store for Moody {
+impl Relay for Moody {
+    fn behind(&self) -> &dyn Store {
+        &self.inner
+    }
+
     fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
         Box::pin(async move {
             match request.call {
@@ -251,31 +256,6 @@ impl Store for Moody {
             }
             self.inner.call(request).await
         })
-    }
-
-    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
-        self.inner.hints(lease)
-    }
-
-    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
-        self.inner.read(resource)
-    }
-
-    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
-        self.inner.history(resource)
-    }
-
-    fn ask<'a>(
-        &'a self,
-        resource: &'a ResourceName,
-        token: Token,
-        to: Option<&'a Label>,
-    ) -> Pending<'a, Asked> {
-        self.inner.ask(resource, token, to)
-    }
-
-    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
-        self.inner.evict(resource, token)
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tenure::store::{Answer, Call, Entry, Hints, LeaseId, MemoryStore, Opened, Pending, Request, Store};
-use tenure::{Asked, Label, ResourceName, ResourceView, Tickets, Timing, Token, Worker};
+use tenure::conformance::Relay;
+use tenure::store::{Answer, Call, MemoryStore, Opened, Pending, Request, Store};
+use tenure::{Tickets, Timing, Worker};
 
 const TTL: Duration = Duration::from_millis(900);
 
@@ -111,7 +112,11 @@ struct Silent {
     silent: Arc<AtomicBool>,
 }
 
-impl Store for Silent {
+impl Relay for Silent {
+    fn behind(&self) -> &dyn Store {
+        &self.inner
+    }
+
     fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
         Box::pin(async move {
             if self.silent.load(Ordering::SeqCst) && matches!(request.call, Call::Renew) {
@@ -119,30 +124,5 @@ impl Store for Silent {
             }
             self.inner.call(request).await
         })
-    }
-
-    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
-        self.inner.hints(lease)
-    }
-
-    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
-        self.inner.read(resource)
-    }
-
-    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
-        self.inner.history(resource)
-    }
-
-    fn ask<'a>(
-        &'a self,
-        resource: &'a ResourceName,
-        token: Token,
-        to: Option<&'a Label>,
-    ) -> Pending<'a, Asked> {
-        self.inner.ask(resource, token, to)
-    }
-
-    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
-        self.inner.evict(resource, token)
     }
 }

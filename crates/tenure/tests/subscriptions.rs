@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::store::{Answer, Call, Entry, Hints, LeaseId, MemoryStore, Opened, Pending, Request, Store};
-use tenure::{Asked, Change, Error, Label, ResourceName, ResourceView, Timing, Token, Worker};
+use tenure::conformance::Relay;
+use tenure::store::{Answer, Call, Hints, LeaseId, MemoryStore, Opened, Pending, Request, Store};
+use tenure::{Change, Error, Timing, Worker};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -22,7 +23,11 @@ struct Deaf {
     hangs: bool,
 }
 
-impl Store for Deaf {
+impl Relay for Deaf {
+    fn behind(&self) -> &dyn Store {
+        &*self.store
+    }
+
     fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
         if matches!(request.call, Call::Claim(_)) {
             self.claims.fetch_add(1, Ordering::SeqCst);
@@ -42,27 +47,6 @@ impl Store for Deaf {
             *self.latest.lock().expect("no panic holds it") = Some(to);
             Ok(hints)
         })
-    }
-
-    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
-        self.store.read(resource)
-    }
-
-    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
-        self.store.history(resource)
-    }
-
-    fn ask<'a>(
-        &'a self,
-        resource: &'a ResourceName,
-        token: Token,
-        to: Option<&'a Label>,
-    ) -> Pending<'a, Asked> {
-        self.store.ask(resource, token, to)
-    }
-
-    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
-        self.store.evict(resource, token)
     }
 }
 

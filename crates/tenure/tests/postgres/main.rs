@@ -15,7 +15,6 @@ mod pooling;
 mod rights;
 mod safety;
 mod scene;
-mod speed;
 mod tls;
 mod words;
 

@@ -1,0 +1,103 @@
+//! A store in front of another one, for tests that count what is asked of a store, or have it fail, hang or lie.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use tenure_core::{Answer, Asked, Label, LeaseId, Request, ResourceName, ResourceView, Token};
+
+use crate::Error;
+use crate::store::{Concern, Entry, Hints, Pending, Store};
+
+/// A [`Store`] that hands on to another whatever it does not answer itself. Who implements this is a store: write
+/// what is to be different, and nothing else.
+pub trait Relay: fmt::Debug + Send + Sync + 'static {
+    /// The store behind this one.
+    fn behind(&self) -> &dyn Store;
+
+    /// See [`Store::call`].
+    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
+        self.behind().call(request)
+    }
+
+    /// See [`Store::hints`].
+    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
+        self.behind().hints(lease)
+    }
+
+    /// See [`Store::safety`].
+    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+        self.behind().safety()
+    }
+
+    /// See [`Store::read`].
+    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
+        self.behind().read(resource)
+    }
+
+    /// See [`Store::history`].
+    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
+        self.behind().history(resource)
+    }
+
+    /// See [`Store::ask`].
+    fn ask<'a>(
+        &'a self,
+        resource: &'a ResourceName,
+        token: Token,
+        successor: Option<&'a Label>,
+    ) -> Pending<'a, Asked> {
+        self.behind().ask(resource, token, successor)
+    }
+
+    /// See [`Store::evict`].
+    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
+        self.behind().evict(resource, token)
+    }
+
+    /// See [`Store::share_lock`].
+    ///
+    /// # Errors
+    /// As there.
+    fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error> {
+        self.behind().share_lock(lease)
+    }
+}
+
+impl<R: Relay> Store for R {
+    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
+        Relay::call(self, request)
+    }
+
+    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
+        Relay::hints(self, lease)
+    }
+
+    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+        Relay::safety(self)
+    }
+
+    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
+        Relay::read(self, resource)
+    }
+
+    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
+        Relay::history(self, resource)
+    }
+
+    fn ask<'a>(
+        &'a self,
+        resource: &'a ResourceName,
+        token: Token,
+        successor: Option<&'a Label>,
+    ) -> Pending<'a, Asked> {
+        Relay::ask(self, resource, token, successor)
+    }
+
+    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
+        Relay::evict(self, resource, token)
+    }
+
+    fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error> {
+        Relay::share_lock(self, lease)
+    }
+}
