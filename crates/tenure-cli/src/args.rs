@@ -15,6 +15,7 @@ use self::looking::{
     AFTER_EXPLAIN, AFTER_HISTORY, AFTER_STEP_DOWN,
 };
 pub(crate) use self::looking::{Config, Doctor, Explain, History, StepDown};
+use crate::schema;
 
 const EXIT_CODES: &str = "\
 Examples:
@@ -118,6 +119,9 @@ pub(crate) enum Wanted {
     /// Print the manual as a man page
     #[command(long_about = ABOUT_MAN, after_help = AFTER_MAN)]
     Man(Man),
+    /// Print the SQL that makes the tables, for those who apply it themselves
+    #[command(long_about = schema::ABOUT, after_help = schema::AFTER)]
+    Schema(schema::Schema),
 }
 
 #[derive(Debug, clap::Args)]

@@ -19,6 +19,7 @@ mod place;
 mod process;
 mod reading;
 mod run;
+mod schema;
 mod settings;
 mod standstill;
 mod status;
@@ -96,6 +97,7 @@ fn carry_out(args: Args, typed_all: &ArgMatches, found: &Found) -> Result<Exit, 
         Wanted::DemoWorker(typed) => block_on(demo::work(typed)),
         Wanted::Completions(typed) => helping::completions(&typed),
         Wanted::Man(typed) => helping::man(&typed),
+        Wanted::Schema(typed) => schema::print(&typed),
     }
 }
 

@@ -20,6 +20,7 @@ mod job_control;
 mod notify;
 mod options;
 mod scene;
+mod schema;
 mod status;
 mod step_down;
 mod stops;
