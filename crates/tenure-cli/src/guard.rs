@@ -308,7 +308,9 @@ impl<'a> Guard<'a> {
         match self.bereaved {
             false => self.tell(&Told::Undead { run, count }),
             true => {
-                output::from_guard(&format!("{count} of its processes will not die; the lease is not closed"));
+                output::from_guard(&format!(
+                    "{count} of its processes will not die; the lease is not closed"
+                ));
             }
         }
     }
