@@ -68,6 +68,10 @@ impl Found {
         Ok(found)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
     /// The same command line, with what was found in place of its defaults.
     pub(crate) fn apply_to(&self, command: clap::Command) -> clap::Command {
         let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
@@ -166,11 +170,12 @@ impl Setting {
         if let Some(value) = value.as_ref().filter(|_| is_typed) {
             known.check(value).map_err(|why| Failure::new(format!("--{}: {why}", known.key)))?;
         }
-        let value = match known.key {
-            "store" => Some(value.map_or_else(|| Place::find(None).map(|place| place.to_string()), Ok)?),
-            _ => value,
+        let value = match (known.key, value) {
+            // Without a home there is no default store, and nothing to show.
+            ("store", None) => Place::find(None).ok().map(|place| place.to_string()),
+            ("store", Some(url)) => Some(without_secrets(&url)),
+            (_, value) => value,
         };
-        let value = value.map(|value| without_secrets(&value));
         Ok(Self { setting: known.key, value, from, place, otherwise: known.otherwise })
     }
 }

@@ -14,6 +14,8 @@ use crate::timeline::{self, Stint, Timeline};
 
 /// Of so many who wait the labels are listed.
 const LISTED: usize = 5;
+/// Of so many owners each is explained.
+const EXPLAINED: usize = 5;
 /// Within so long after the end of a lease the next one owns, plus the slowest answer that counts.
 const EXCESS_MS: u32 = 50;
 
@@ -31,11 +33,14 @@ pub(crate) async fn explain(typed: args::Explain) -> Result<Exit, Failure> {
 
 fn sentences(view: &ResourceView, timeline: &Timeline, place: &Place) -> String {
     let mut text = standing(view);
-    for owner in &view.owners {
+    for owner in view.owners.iter().take(EXPLAINED) {
         text += &format!("\n{}", reason(owner, timeline));
     }
+    if let Some(more) = view.owners.len().checked_sub(EXPLAINED).filter(|more| *more > 0) {
+        text += &format!("\n{more} more own the others; `tenure status` lists them.\n");
+    }
     text += &format!("\n{}", next(view));
-    for owner in &view.owners {
+    for owner in view.owners.iter().take(EXPLAINED) {
         text += &format!("\n{}", death(owner, view, place));
     }
     if let Some(most) = timeline.flapping() {

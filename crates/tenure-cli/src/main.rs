@@ -66,7 +66,10 @@ fn understood() -> Result<(Args, ArgMatches, Found), Misunderstood> {
         Some("completions" | "man" | "demo" | "demo-worker") => (typed, Found::default()),
         _ => {
             let found = Found::gather().map_err(Misunderstood::Settings)?;
-            let typed = found.apply_to(command()).try_get_matches().map_err(Misunderstood::ByClap)?;
+            let typed = match found.is_empty() {
+                true => typed,
+                false => found.apply_to(command()).try_get_matches().map_err(Misunderstood::ByClap)?,
+            };
             (typed, found)
         }
     };

@@ -37,7 +37,7 @@ impl Form {
 
 /// All of them.
 pub(crate) const KNOWN: &[Known] = &[
-    Known { key: "store", form: Form::Text, otherwise: "", check: store },
+    Known { key: "store", form: Form::Text, otherwise: "none: there is no home", check: store },
     Known { key: "namespace", form: Form::Text, otherwise: "", check: |typed| said(Namespace::new(typed)) },
     Known { key: "wait-for-store", form: Form::Switch, otherwise: "false", check: switch },
     Known { key: "ttl", form: Form::Text, otherwise: "", check: |typed| said(Timing::new(duration(typed)?)) },

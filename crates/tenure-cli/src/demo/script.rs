@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::RESOURCE;
 use super::lives::{Life, now_us};
@@ -72,8 +72,7 @@ async fn scenes(stage: &mut Stage, workers: u8) -> Result<(), Broken> {
 
     stage.add()?;
     let paused = owner(stage, third);
-    let at = now_us();
-    stage.pause(paused);
+    let at = pause(stage, paused).await;
     let fourth = next(stage, third.term, at, SLACK + ttl).await?;
     let name = stage.workers[paused].name.clone();
     say(
@@ -90,6 +89,22 @@ async fn scenes(stage: &mut Stage, workers: u8) -> Result<(), Broken> {
     let line = format!("`{name}` was resumed, and did not believe itself the owner\n");
     output::data(&line)?;
     Ok(())
+}
+
+/// Pauses a worker, but not in the middle of a write: there it would keep everybody from writing, as SQLite has it, and
+/// nobody could take over until it is resumed. Says when.
+async fn pause(stage: &mut Stage, at: usize) -> u64 {
+    loop {
+        let now = now_us();
+        stage.pause(at);
+        // Nobody has that token; but whoever asks has to be able to write.
+        let asked = timeout(WATCHED, stage.store.ask(RESOURCE, 0, None)).await;
+        if matches!(asked, Ok(Ok(_))) {
+            return now;
+        }
+        stage.resume_all();
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Waits for the work of a later term, begun within `limit` of `since_us`.

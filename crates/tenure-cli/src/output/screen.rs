@@ -75,6 +75,10 @@ impl Screen {
         if !io::stdout().is_terminal() {
             return Err(Failure::new(format!("{what} needs a terminal, and stdout is none")).hint(instead));
         }
+        if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
+            let what = format!("{what} needs a terminal that can be drawn on, and TERM does not name one");
+            return Err(Failure::new(what).hint(instead));
+        }
         let failed = |error: io::Error| Failure::new("cannot use the terminal").because(&error);
         let listen = |number: i32| signal(SignalKind::from_raw(number)).map_err(failed);
         let ends = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
@@ -252,7 +256,13 @@ mod tests {
         let mut command = std::process::Command::new("setsid");
         command.args(["--ctty", "--wait"]).arg(std::env::current_exe().expect("a path"));
         command.args(["output::screen::tests::one_that_panics_when_told_to", "--exact", "--nocapture"]);
-        command.env(ROLE, "1").env("RUST_BACKTRACE", "0").stdin(end()).stdout(end()).stderr(end());
+        command
+            .env(ROLE, "1")
+            .env("RUST_BACKTRACE", "0")
+            .env("TERM", "xterm")
+            .stdin(end())
+            .stdout(end())
+            .stderr(end());
 
         let mut child = command.spawn().expect("it runs");
         // Read while it writes: a terminal holds little.

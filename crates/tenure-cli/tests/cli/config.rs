@@ -118,6 +118,19 @@ fn people_see_a_table_and_no_password() {
 }
 
 #[test]
+fn a_label_is_shown_as_it_is_and_a_store_that_there_cannot_be_is_no_error() {
+    let scene = Scene::new();
+    let mut tenure = scene.tenure();
+    tenure.env_remove("TENURE_STORE").env_remove("XDG_STATE_HOME").env_remove("HOME");
+
+    let (code, told, error) =
+        said(&tenure.args(["config", "--label", "x://a:b@c"]).output().expect("it runs"));
+
+    assert_eq!(code, Some(0), "{error}");
+    assert!(told.contains("(none: there is no home)") && told.contains("x://a:b@c"), "{told}");
+}
+
+#[test]
 fn the_file_is_the_named_one_else_the_folders_else_the_users() {
     let scene = Scene::new();
     let ttl = |change: &dyn Fn(std::process::Command) -> std::process::Command| {

@@ -128,6 +128,12 @@ fn without_a_terminal_it_is_refused() {
         said.contains("--watch needs a terminal, and stdout is none\n\nhint: `tenure status --json`"),
         "{said}"
     );
+    let mut dumb = Terminal::start_with(&scene, &["status", "--watch"], 120, 10, |tenure| {
+        tenure.env("TERM", "dumb");
+    });
+    assert_eq!(dumb.ended().code(), Some(125));
+    dumb.until("why", |shown| shown.contains("TERM does not name one"));
+    assert!(!dumb.raw().contains(&0x1b));
 }
 
 #[test]
