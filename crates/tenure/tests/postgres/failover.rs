@@ -113,7 +113,7 @@ async fn control_a_standby_that_takes_over_without_a_quarantine_is_seen_by_the_j
     let plant = "DO $do$ DECLARE text text := pg_get_functiondef('failover.see'::regproc); BEGIN
         ASSERT position('quarantine_from = clock(),' IN text) > 0;
         EXECUTE replace(text, 'quarantine_from = clock(),', 'quarantine_from = NULL::bigint,'); END $do$";
-    let ttl = TTL * 2;
+    let ttl = TTL * 3;
     let mut pair = Pair::set(1, ttl, plant).await;
     // The owner knows the old primary only: it cannot learn that its grant is lost.
     let old = pair.primary.url();

@@ -333,7 +333,7 @@ async fn an_older_base_backup_that_is_restored_behind_the_owners_back() {
 async fn control_older_data_without_a_quarantine_is_seen_by_the_judge() {
     let plant = plant("see", "quarantine_from = NULL::bigint,", "quarantine_from = clock(),");
     // Long enough for an owner to believe all the while, however slowly the server comes back; and it cannot ask.
-    let stage = older_data(|server| server.back_up(), &plant, 1, LONG_TTL * 2, Link::Hang).await;
+    let stage = older_data(|server| server.back_up(), &plant, 1, LONG_TTL * 3, Link::Hang).await;
 
     assert!(stage.scene.most_owners() > 1, "two who own, or this test shows nothing");
 }

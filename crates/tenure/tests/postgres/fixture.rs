@@ -31,6 +31,8 @@ impl Fresh {
         let fresh = Self { server, url, namespace, store };
         // Nobody can have owned anything here before.
         fresh.sql("UPDATE @.meta SET quarantine_from = NULL");
+        // Who looks at a short lease later does not wait for a connection first.
+        fresh.store.read(None).await.expect("an answer");
         fresh
     }
 

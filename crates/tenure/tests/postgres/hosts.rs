@@ -109,17 +109,17 @@ async fn a_host_that_stops_answering_costs_no_lease_where_there_is_another() {
     let (one, other) = (Proxy::to(server.port()), Proxy::to(server.port()));
     let worker = Worker::builder(&url(&[one.port(), other.port()]))
         .namespace("moves")
-        .timing(Timing::new(Duration::from_secs(3)).expect("a timing"))
+        .timing(Timing::new(Duration::from_secs(9)).expect("a timing"))
         .connect()
         .await
         .expect("a worker");
     let own = tokio::time::timeout(SOON, worker.campaign("job").acquire()).await;
     let own = own.expect("in time").expect("an ownership");
 
-    for (hangs, passes) in [(&one, &other), (&other, &one), (&one, &other)] {
+    for (hangs, passes) in [(&one, &other), (&other, &one)] {
         passes.set(Link::Pass);
         hangs.set(Link::Hang);
-        let until = Instant::now() + Duration::from_secs(4);
+        let until = Instant::now() + Duration::from_secs(9);
         while Instant::now() < until {
             assert!(own.holds(), "one of two hosts answers all the time");
             tokio::time::sleep(Duration::from_millis(5)).await;

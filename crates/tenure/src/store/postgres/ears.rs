@@ -134,7 +134,7 @@ impl Ears {
 
 impl Listening {
     async fn start(target: &Target) -> Result<Self, Trouble> {
-        let (client, connection) = target.connect(PULSE).await?;
+        let (client, connection, _) = target.connect(PULSE).await?;
         let (client, state) = (Arc::new(client), Arc::new(State::default()));
         let ears = tokio::spawn(hear(connection, state.clone())).abort_handle();
         let pulse = tokio::spawn(pulse(client.clone(), state.clone(), ears.clone())).abort_handle();

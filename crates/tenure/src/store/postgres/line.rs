@@ -157,6 +157,8 @@ impl Drop for Dial<'_> {
 
 /// A connection. It ends when the last request on it has.
 struct Link {
+    target: Arc<Target>,
+    host: usize,
     client: Client,
     task: AbortHandle,
     /// Somebody gave up a request on it.
@@ -168,8 +170,8 @@ struct Link {
 }
 
 impl Link {
-    async fn make(target: &Target, links: &Arc<AtomicUsize>, limit: Duration) -> Result<Self, Error> {
-        let (client, connection) = target.connect(limit).await?;
+    async fn make(target: &Arc<Target>, links: &Arc<AtomicUsize>, limit: Duration) -> Result<Self, Error> {
+        let (client, connection, host) = target.connect(limit).await?;
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to PostgreSQL has ended");
@@ -177,6 +179,8 @@ impl Link {
         });
         links.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
+            target: target.clone(),
+            host,
             client,
             task: task.abort_handle(),
             is_abandoned: AtomicBool::new(false),
@@ -233,6 +237,8 @@ impl Drop for Attempt {
         self.link.under_way().remove(&self.number);
         if !self.has_ended {
             self.link.is_abandoned.store(true, Ordering::Relaxed);
+            // Its host may hang, and another may not.
+            self.link.target.doubt(self.link.host);
         }
     }
 }

@@ -121,7 +121,7 @@ pub(super) async fn prepare(target: &Target, schema: &Quoted, missing: Missing) 
 }
 
 async fn try_prepare(target: &Target, schema: &Quoted, missing: Missing) -> Result<bool, Trouble> {
-    let (mut client, connection) = target.connect(PATIENCE).await?;
+    let (mut client, connection, _) = target.connect(PATIENCE).await?;
     // Together, on whatever runtime this is: nothing of it lives on.
     let work = async {
         check_server(&client, target).await?;

@@ -135,27 +135,32 @@ impl Target {
         Ok(Self { hosts, first: AtomicUsize::new(first), passed_over_after, tls, listen })
     }
 
-    /// Connects to one of the hosts, the last good one first. Each gets a fair share of `limit`, and one is left for
-    /// what is to be asked then.
-    pub(super) async fn connect(&self, limit: Duration) -> Result<(Client, Connected), Error> {
+    /// Connects to one of the hosts, the last good one first, and says which. Each gets a fair share of `limit`, and one
+    /// is left for what is to be asked then.
+    pub(super) async fn connect(&self, limit: Duration) -> Result<(Client, Connected, usize), Error> {
         let (count, first) = (self.hosts.len(), self.first.load(Ordering::Relaxed));
         let mut why: Option<Error> = None;
         for index in (first..first + count).map(|index| index % count) {
             let error = match self.connect_to(&self.hosts[index], self.share(limit, count)).await {
-                Ok(connected) => {
+                Ok((client, connection)) => {
                     self.first.store(index, Ordering::Relaxed);
-                    return Ok(connected);
+                    return Ok((client, connection, index));
                 }
                 Err(error) => error,
             };
             tracing::debug!(%error, host = index, "a host of PostgreSQL is passed over");
-            let next = (index + 1) % count;
-            // Somebody else may have found a better one meanwhile.
-            let _other = self.first.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+            self.doubt(index);
             // As long as one of them may come back it is worth trying again.
             why = why.filter(|_| error.kind() == Kind::Refused).or(Some(error));
         }
         Err(why.unwrap_or_else(|| Error::refused(format!("cannot connect to {self}: it names no host"))))
+    }
+
+    /// The next connection is not made to this host first.
+    pub(super) fn doubt(&self, host: usize) {
+        let next = (host + 1) % self.hosts.len();
+        // Somebody else may have found a better one meanwhile.
+        let _other = self.first.compare_exchange(host, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Connects to this host, by whichever of its addresses answers.
