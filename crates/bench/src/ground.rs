@@ -3,14 +3,16 @@
 //!
 //! Another store is another arm here; the measurements know none by name, but where a store has one of its own.
 
+mod postgres;
 mod redis;
 mod sqlite;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::store::{Namespace, RedisStore, SqliteStore, Store};
+use tenure::store::{Namespace, PostgresStore, RedisStore, SqliteStore, Store};
 
+pub(crate) use self::postgres::Leftovers;
 use crate::Failure;
 
 /// Which store it is.
@@ -18,15 +20,17 @@ use crate::Failure;
 pub(crate) enum Kind {
     Sqlite,
     Redis,
+    Postgres,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 2] = [Self::Sqlite, Self::Redis];
+    pub(crate) const ALL: [Self; 3] = [Self::Sqlite, Self::Redis, Self::Postgres];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
             Self::Redis => "redis",
+            Self::Postgres => "postgres",
         }
     }
 
@@ -57,6 +61,7 @@ pub(crate) struct Ground {
 enum Place {
     Sqlite(sqlite::Folder),
     Redis(Box<redis::Server>),
+    Postgres(Box<postgres::Server>),
 }
 
 /// What is demanded on a store where stores differ.
@@ -72,11 +77,30 @@ pub(crate) struct Limits {
     pub(crate) requests_per_release: f64,
 }
 
+/// What a store has seen, by its own count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writes {
+    pub(crate) all: u64,
+    /// Those of them that were renewals, where the store can tell.
+    pub(crate) renewals: Option<u64>,
+}
+
+/// Many workers on one server, and what is demanded of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fleet {
+    /// In each of the processes.
+    pub(crate) workers: usize,
+    pub(crate) ttl: Duration,
+    /// How many cores the server may use.
+    pub(crate) cores: Option<f64>,
+}
+
 impl Ground {
     pub(crate) fn open(kind: Kind, length: Length) -> Result<Self, Failure> {
         let place = match kind {
             Kind::Sqlite => Place::Sqlite(sqlite::Folder::new()?),
             Kind::Redis => Place::Redis(Box::new(redis::Server::start())),
+            Kind::Postgres => Place::Postgres(Box::new(postgres::Server::start()?)),
         };
         Ok(Self { place, length })
     }
@@ -92,19 +116,38 @@ impl Ground {
                 claiming: 1.0,
                 requests_per_release: 5.0,
             },
+            Place::Postgres(_) => Limits {
+                hand_over: 5.0,
+                hand_over_p99: Some(0.010),
+                claiming: 3.0,
+                requests_per_release: 5.0,
+            },
+        }
+    }
+
+    /// How many workers one server is to bear; nothing where there is none.
+    pub(crate) fn fleet(&self) -> Option<Fleet> {
+        match self.place {
+            Place::Sqlite(_) => None,
+            Place::Redis(_) => Some(Fleet { workers: 250, ttl: Duration::from_secs(3), cores: Some(0.5) }),
+            Place::Postgres(_) => Some(Fleet { workers: 125, ttl: Duration::from_secs(5), cores: None }),
         }
     }
 
     /// A fresh part of the store, which no other measurement uses, for leases of this length. Comes back when a
     /// first claim there can be granted at once.
-    pub(crate) fn site(&self, name: &str, ttl: Duration) -> Site {
-        match &self.place {
+    pub(crate) fn site(&self, name: &str, ttl: Duration) -> Result<Site, Failure> {
+        Ok(match &self.place {
             Place::Sqlite(folder) => Site::at(&folder.url(name), Namespace::default().as_str()),
             Place::Redis(server) => {
                 server.wait_until_trusted(ttl);
                 Site::at(&server.url(), name)
             }
-        }
+            Place::Postgres(server) => {
+                server.make(name)?;
+                Site::at(&server.url(), name)
+            }
+        })
     }
 
     /// What one raw round trip is compared with.
@@ -112,6 +155,7 @@ impl Ground {
         Ok(match &self.place {
             Place::Sqlite(folder) => Box::new(folder.update(name)?),
             Place::Redis(server) => Box::new(server.ping()?),
+            Place::Postgres(server) => Box::new(server.update(name)?),
         })
     }
 
@@ -120,6 +164,30 @@ impl Ground {
         match &self.place {
             Place::Sqlite(_) => Ok(None),
             Place::Redis(server) => server.cpu().map(Some),
+            Place::Postgres(server) => server.cpu().map(Some),
+        }
+    }
+
+    /// How many writes this part of the store has seen so far, by its own count: transactions of SQLite, scripts of
+    /// Redis, calls of functions in PostgreSQL. Not to be asked in a process that has the store open: closing a
+    /// descriptor of its files would drop SQLite's locks.
+    pub(crate) fn writes(&self, site: &Site) -> Result<Writes, Failure> {
+        let cannot_tell = |all| Writes { all, renewals: None };
+        match &self.place {
+            Place::Sqlite(_) => {
+                let path = sqlite::path(&site.url).ok_or("not a file of SQLite")?;
+                sqlite::transactions(path).map(cannot_tell)
+            }
+            Place::Redis(server) => server.scripts_run().map(cannot_tell),
+            Place::Postgres(server) => server.calls(&site.namespace),
+        }
+    }
+
+    /// What renewals leave behind until it is cleared; nothing where they write over what was there.
+    pub(crate) fn leftovers(&self, site: &Site) -> Result<Option<Leftovers>, Failure> {
+        match &self.place {
+            Place::Sqlite(_) | Place::Redis(_) => Ok(None),
+            Place::Postgres(server) => server.leftovers(&site.namespace).map(Some),
         }
     }
 }
@@ -143,19 +211,11 @@ impl Site {
     /// The store, to be wrapped or used as it is.
     pub(crate) async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
         let namespace = Namespace::new(&self.namespace)?;
-        Ok(match sqlite::path(&self.url) {
-            Some(path) => Arc::new(SqliteStore::open(path, &namespace)?),
-            None => Arc::new(RedisStore::open(&self.url, &namespace).await?),
+        Ok(match (sqlite::path(&self.url), self.url.starts_with("postgres:")) {
+            (Some(path), _) => Arc::new(SqliteStore::open(path, &namespace)?),
+            (None, true) => Arc::new(PostgresStore::open(&self.url, &namespace).await?),
+            (None, false) => Arc::new(RedisStore::open(&self.url, &namespace).await?),
         })
-    }
-
-    /// How many writes the store has seen so far, by its own count: transactions of SQLite, scripts of Redis. Not to
-    /// be asked in a process that has the store open: closing a descriptor of its files would drop SQLite's locks.
-    pub(crate) fn writes(&self) -> Result<u64, Failure> {
-        match sqlite::path(&self.url) {
-            Some(path) => sqlite::transactions(path),
-            None => redis::scripts_run(&self.url),
-        }
     }
 }
 

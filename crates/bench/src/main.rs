@@ -24,7 +24,7 @@ use ground::{Ground, Kind, Length};
 /// What can go wrong with a measurement. A limit that is missed is not an error but a figure.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-const USAGE: &str = "usage: bench [--only NAME] [--store sqlite|redis] [--long] [--json FILE]";
+const USAGE: &str = "usage: bench [--only NAME] [--store sqlite|redis|postgres] [--long] [--json FILE]";
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;

@@ -25,9 +25,9 @@ pub(crate) const ALL: [(&str, &[Kind], Measure); 8] = [
     ("hand-over", &Kind::ALL, hand_over::measure),
     // Where the kernel proves a death, and where a lease has to end.
     ("crash", &[Kind::Sqlite], crash::measure),
-    ("crash", &[Kind::Redis], expiry::measure),
+    ("crash", &[Kind::Redis, Kind::Postgres], expiry::measure),
     ("start", &[Kind::Sqlite], start::measure),
     ("many", &Kind::ALL, many::measure),
     ("waiters", &Kind::ALL, waiters::measure),
-    ("workers", &[Kind::Redis], workers::measure),
+    ("workers", &[Kind::Redis, Kind::Postgres], workers::measure),
 ];

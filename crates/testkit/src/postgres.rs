@@ -157,6 +157,16 @@ impl Postgres {
         format!("postgres:///postgres?host={}&port={}&user=postgres", self.folder().display(), self.port())
     }
 
+    /// The pids of all its processes.
+    ///
+    /// # Panics
+    /// When it is down.
+    #[must_use]
+    pub fn pids(&self) -> Vec<u32> {
+        let server = self.process().pid();
+        std::iter::once(server).chain(children(server)).collect()
+    }
+
     /// Its wall clock.
     ///
     /// # Panics

@@ -8,9 +8,6 @@ use testkit::resp::{Connection, Reply};
 use super::Baseline;
 use crate::{Failure, usage};
 
-/// How long a raw command may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// On a port of its own, with its data in a folder of its own. Its file is synced as the default has it, every second:
 /// without a file every restart would cost a quarantine, so that is what Tenure advises.
 #[derive(Debug)]
@@ -44,19 +41,18 @@ impl Server {
     pub(super) fn cpu(&self) -> Result<Duration, Failure> {
         usage::on_cpu(self.redis.process().pid())
     }
-}
 
-/// How often the server has run one of our scripts; what those call themselves is not counted.
-pub(super) fn scripts_run(url: &str) -> Result<u64, Failure> {
-    let port = url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).ok_or("a URL without a port")?;
-    let stats = Connection::open(port, PATIENCE)?.command(&["INFO", "commandstats"])?.text();
-    let calls = |name: &str| {
-        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_")?.strip_prefix(name));
-        let calls =
-            line.and_then(|line| line.strip_prefix(":calls=")?.split(',').next()?.parse::<u64>().ok());
-        calls.unwrap_or(0)
-    };
-    Ok(calls("evalsha") + calls("eval"))
+    /// How often it has run one of our scripts; what those call themselves is not counted.
+    pub(super) fn scripts_run(&self) -> Result<u64, Failure> {
+        let stats = self.redis.connect()?.command(&["INFO", "commandstats"])?.text();
+        let calls = |name: &str| {
+            let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_")?.strip_prefix(name));
+            let calls =
+                line.and_then(|line| line.strip_prefix(":calls=")?.split(',').next()?.parse::<u64>().ok());
+            calls.unwrap_or(0)
+        };
+        Ok(calls("evalsha") + calls("eval"))
+    }
 }
 
 /// One PING over a blocking connection.

@@ -35,7 +35,8 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
 
 /// How long the failovers took, and the deaths themselves.
 fn kill_owners(ground: &Ground, ttl: Duration) -> Result<(Samples, Samples), Failure> {
-    let part = Part::new(Role::Owner, &ground.site(&format!("crash-{}", ttl.as_secs()), ttl), ttl, 1);
+    let site = ground.site(&format!("crash-{}", ttl.as_secs()), ttl)?;
+    let part = Part::new(Role::Owner, &site, ttl, 1);
     let mut troupe = Troupe::new();
     let (mut failovers, mut deaths) = (Samples::default(), Samples::default());
     let mut owner = troupe.start(&part)?;

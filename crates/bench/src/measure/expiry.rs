@@ -20,7 +20,7 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
         Length::Usual => 15,
         Length::Long => 50,
     };
-    let site = ground.site("crash", TTL);
+    let site = ground.site("crash", TTL)?;
     let part = Part::new(Role::Owner, &site, TTL, 1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let onlooker = Namespace::on(Opened::new(runtime.block_on(site.store())?)?);

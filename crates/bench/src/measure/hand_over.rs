@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const TTL: Duration = Duration::from_secs(15);
 
 pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let site = ground.site("hand-over", TTL);
+    let site = ground.site("hand-over", TTL)?;
     let mut stage = Stage { troupe: Troupe::new(), owner: 0, baseline: ground.baseline("hand-over")? };
     let part = Part::new(Role::Owner, &site, TTL, 1);
     stage.owner = stage.troupe.start(&part)?;

@@ -63,19 +63,19 @@ struct Busy {
 
 /// Counts from one renewal to the one some intervals later.
 fn steady(ground: &Ground, count: usize) -> Result<Steady, Failure> {
-    let site = ground.site(&format!("many-{count}"), TTL);
+    let site = ground.site(&format!("many-{count}"), TTL)?;
     let mut troupe = Troupe::new();
     let who = troupe.start(&Part::new(Role::ByHand, &site, TTL, count))?;
     troupe.hear_of(who, "owned")?;
     troupe.hear_of(who, "renewed")?;
-    let (began_at, before, first) = (clock::boottime(), counts(&mut troupe, who)?, site.writes()?);
+    let (began_at, before, first) = (clock::boottime(), counts(&mut troupe, who)?, ground.writes(&site)?);
     let cpu_before = (troupe.cpu(who)?, ground.server_cpu()?);
     for _ in 0..INTERVALS {
         troupe.hear_of(who, "renewed")?;
     }
     let cpu_after = (troupe.cpu(who)?, ground.server_cpu()?);
     let spent = clock::boottime().saturating_sub(began_at).as_secs_f64() / INTERVAL.as_secs_f64();
-    let (after, last) = (counts(&mut troupe, who)?, site.writes()?);
+    let (after, last) = (counts(&mut troupe, who)?, ground.writes(&site)?);
     // Renewals come an interval after the one before, never sooner; a late one makes the span a little longer.
     let intervals = spent.round();
     let per_interval =
@@ -83,7 +83,7 @@ fn steady(ground: &Ground, count: usize) -> Result<Steady, Failure> {
     let server = cpu_after.1.zip(cpu_before.1).map(|(after, before)| per_interval(after, before));
     Ok(Steady {
         renewals: (after[0] - before[0]) as f64 / intervals,
-        commits: (last - first) as f64 / intervals,
+        commits: (last.all - first.all) as f64 / intervals,
         claims: after[1] - before[1],
         others: after[2] - before[2],
         busy: Busy { worker: per_interval(cpu_after.0, cpu_before.0), server },
@@ -106,7 +106,8 @@ fn claiming(ground: &Ground) -> Result<Vec<Figure>, Failure> {
             let name = format!("claiming-{run}-{}", style.replace(' ', "-"));
             commits.add(commit_of(ground, &name)?);
             let mut troupe = Troupe::new();
-            let who = troupe.start(&Part::new(role, &ground.site(&name, CLAIM_TTL), CLAIM_TTL, MOST))?;
+            let site = ground.site(&name, CLAIM_TTL)?;
+            let who = troupe.start(&Part::new(role, &site, CLAIM_TTL, MOST))?;
             let owned = troupe.hear_of(who, "owned")?;
             spans.add(owned.time(0)?);
             live.add_number(owned.number(1)? as f64 / MOST as f64);
