@@ -83,7 +83,7 @@ impl Found {
     fn apply_to_one(&self, command: clap::Command) -> clap::Command {
         let has = |command: &clap::Command, id: &str| command.get_arguments().any(|arg| arg.get_id() == id);
         KNOWN.iter().fold(command, |command, known| match self.values.get(known.key) {
-            Some((value, _)) if has(&command, known.id()) => {
+            Some((value, _)) if has(&command, &known.id()) => {
                 command.mut_arg(known.id(), |arg| arg.default_value(value.clone()))
             }
             _ => command,
@@ -107,7 +107,7 @@ fn refuse_misspelt(name: &str) -> Result<(), Failure> {
 pub(crate) fn with_settings(command: clap::Command) -> clap::Command {
     let run = command.find_subcommand("run").cloned();
     let options = KNOWN.iter().filter_map(|known| {
-        let option = run.as_ref()?.get_arguments().find(|arg| arg.get_id() == known.id())?;
+        let option = run.as_ref()?.get_arguments().find(|arg| arg.get_id().as_str() == known.id())?;
         Some(option.clone().required(false))
     });
     let options: Vec<clap::Arg> = options.collect();
@@ -156,9 +156,9 @@ struct Setting {
 
 impl Setting {
     fn of(known: &'static Known, matches: &ArgMatches, found: &Found) -> Result<Self, Failure> {
-        let raw = matches.try_get_raw(known.id()).ok().flatten().and_then(|mut values| values.next());
+        let raw = matches.try_get_raw(&known.id()).ok().flatten().and_then(|mut values| values.next());
         let value = raw.map(|value| value.to_string_lossy().into_owned());
-        let is_typed = matches.value_source(known.id()) == Some(ValueSource::CommandLine);
+        let is_typed = matches.value_source(&known.id()) == Some(ValueSource::CommandLine);
         let (from, place) = match found.values.get(known.key) {
             _ if is_typed => ("flag", Some(format!("--{}", known.key))),
             Some((_, Origin::Variable(name))) => ("environment", Some(name.clone())),

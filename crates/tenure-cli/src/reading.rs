@@ -12,7 +12,7 @@ use crate::place::Place;
 use crate::settings::named;
 
 /// How long a store may take to be opened: people are told within five seconds that it is not there.
-const PATIENCE: Duration = Duration::from_millis(4_500);
+const PATIENCE: Duration = Duration::from_secs(4);
 /// How often one that is not there is looked for.
 const AGAIN: Duration = Duration::from_millis(250);
 

@@ -67,11 +67,8 @@ impl Known {
     }
 
     /// The name of the option inside.
-    pub(super) fn id(&self) -> &'static str {
-        match self.key {
-            "wait-for-store" => "wait_for_store",
-            key => key,
-        }
+    pub(super) fn id(&self) -> String {
+        self.key.replace('-', "_")
     }
 
     /// Whether it can be this, by the limits of what carries it.
@@ -139,7 +136,8 @@ mod tests {
         let command = crate::args::Args::command();
         let run = command.find_subcommand("run").expect("there is one");
         for known in KNOWN {
-            let option = run.get_arguments().find(|arg| arg.get_id() == known.id()).expect(known.key);
+            let option =
+                run.get_arguments().find(|arg| arg.get_id().as_str() == known.id()).expect(known.key);
             assert_eq!(option.get_long(), Some(known.key));
             for value in option.get_default_values() {
                 let value = value.to_str().expect("UTF-8");

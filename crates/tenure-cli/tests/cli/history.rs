@@ -16,8 +16,8 @@ fn report(scene: &Scene, options: &[&str]) -> serde_json::Value {
 
 /// One runs and ends, the next runs and is killed, the third goes on.
 fn three_owners(scene: &Scene) -> super::scene::Tenure {
-    let options = ["--ttl", "1s"];
-    assert!(scene.done(&["run", "job", "--label", "a", "--ttl", "1s", "--", "true"]).status.success());
+    let options = ["--ttl", "3s"];
+    assert!(scene.done(&["run", "job", "--label", "a", "--ttl", "3s", "--", "true"]).status.success());
     let mut killed = scene.start("b", &options);
     scene.life(2);
     let last = scene.start("c", &options);

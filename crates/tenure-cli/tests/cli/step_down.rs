@@ -10,11 +10,11 @@ fn said(output: &std::process::Output) -> (Option<i32>, String, String) {
 
 /// `a` owns, `b` and `c` wait in that order.
 fn three(scene: &Scene) -> [Tenure; 3] {
-    let a = scene.start("a", &["--ttl", "1500ms"]);
+    let a = scene.start("a", &["--ttl", "3s"]);
     scene.life(1);
-    let b = scene.start("b", &["--ttl", "1500ms"]);
+    let b = scene.start("b", &["--ttl", "3s"]);
     scene.until_waiting(1);
-    let c = scene.start("c", &["--ttl", "1500ms"]);
+    let c = scene.start("c", &["--ttl", "3s"]);
     scene.until_waiting(2);
     [a, b, c]
 }
@@ -57,12 +57,12 @@ fn an_owner_hands_over_to_the_next_or_to_whom_is_named_on_postgres() {
 #[test]
 fn of_several_owners_the_one_that_is_meant_goes_and_whoever_follows_it_is_reported() {
     let scene = Scene::new();
-    let options = ["--tickets", "2", "--ttl", "1500ms"];
+    let options = ["--tickets", "2", "--ttl", "3s"];
     let owns = |count: usize| {
         super::scene::until("owners", || (scene.standing_of("pair").0.len() == count).then_some(()));
     };
     // The file is there before anybody looks at it.
-    assert!(scene.done(&["run", "pair", "--tickets", "2", "--ttl", "1500ms", "--", "true"]).status.success());
+    assert!(scene.done(&["run", "pair", "--tickets", "2", "--ttl", "3s", "--", "true"]).status.success());
     let _x = scene.start_named("pair", "x", &options);
     owns(1);
     let _y = scene.start_named("pair", "y", &options);
@@ -80,7 +80,7 @@ fn of_several_owners_the_one_that_is_meant_goes_and_whoever_follows_it_is_report
 #[test]
 fn an_owner_whom_nobody_follows_owns_again_and_that_is_said() {
     let scene = Scene::new();
-    let _only = scene.start("a", &["--ttl", "1500ms"]);
+    let _only = scene.start("a", &["--ttl", "3s"]);
     scene.life(1);
 
     let (code, told, asked) = said(&scene.done(&["step-down", "job"]));
