@@ -20,8 +20,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 pub(crate) struct Schema {
     /// For which store
-    #[arg(value_enum)]
-    store: Kind,
+    #[arg(value_enum, value_name = "STORE")]
+    kind: Kind,
 
     /// The namespace, which is the name of the schema: 1 to 40 of a-z 0-9 _ -, not beginning with pg_
     #[arg(long, default_value = "tenure")]
@@ -39,7 +39,7 @@ enum Kind {
 
 pub(crate) fn print(typed: &Schema) -> Result<Exit, Failure> {
     let namespace = Namespace::new(&typed.namespace)?;
-    let script = match typed.store {
+    let script = match typed.kind {
         Kind::Postgres => PostgresStore::schema(&namespace)?,
     };
     let script = match &typed.role {

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure::store::Entry;
-use tenure::{Happened, ResourceView};
+use tenure::{Flapping, Happened, ResourceView};
 
 /// So many changes of owner within [`FLAPPING_WITHIN`] are flapping.
-pub(crate) const FLAPPING: usize = 6;
-pub(crate) const FLAPPING_WITHIN: Duration = Duration::from_secs(600);
+pub(crate) const FLAPPING: usize = Flapping::USUAL.changes() as usize + 1;
+pub(crate) const FLAPPING_WITHIN: Duration = Flapping::USUAL.within();
 
 /// All that is known of one resource, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

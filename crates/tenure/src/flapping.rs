@@ -13,6 +13,10 @@ pub struct Flapping {
 }
 
 impl Flapping {
+    /// More than five changes per ticket within ten minutes: a deployment that goes through a handful of workers is
+    /// none.
+    pub const USUAL: Self = Self { changes: 5, within: Duration::from_secs(600) };
+
     /// More than `changes` changes per ticket `within` this span are flapping.
     ///
     /// # Errors
@@ -29,21 +33,20 @@ impl Flapping {
 
     /// How many changes per ticket are still as it should be.
     #[must_use]
-    pub fn changes(self) -> u32 {
+    pub const fn changes(self) -> u32 {
         self.changes
     }
 
     /// In how long a time.
     #[must_use]
-    pub fn within(self) -> Duration {
+    pub const fn within(self) -> Duration {
         self.within
     }
 }
 
 impl Default for Flapping {
-    /// Six changes within five minutes: a deployment that goes through a handful of workers is none.
     fn default() -> Self {
-        Self { changes: 6, within: Duration::from_secs(300) }
+        Self::USUAL
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) const NOW: &str = "--now";
 const ROUNDS: usize = 50;
 
 pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let site = ground.site("start", Duration::from_secs(15));
+    let site = ground.site("start", Duration::from_secs(15))?;
     let (bench, [url, _]) = (std::env::current_exe()?, site.words());
     let tenure = tenure()?;
     let (mut whole, mut plain, mut nothing, mut reads) =

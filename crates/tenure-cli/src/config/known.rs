@@ -1,9 +1,10 @@
 //! The settings that there are. An option that is not here can only be typed.
 
+use clap::ValueEnum;
 use tenure::store::{Namespace, Tickets};
-use tenure::{Label, Timing};
+use tenure::{Label, Metadata, Timing};
 
-use crate::args::{count, duration};
+use crate::args::{Restart, count, duration};
 use crate::place::Place;
 
 /// One setting. Its variable is `TENURE_KEY`, its option `--key`.
@@ -55,6 +56,16 @@ pub(crate) const KNOWN: &[Known] = &[
         otherwise: "host, pid and a random part",
         check: |typed| said(Label::new(typed)),
     },
+    Known { key: "metadata", form: Form::Text, otherwise: "none", check: metadata },
+    Known { key: "priority", form: Form::Number, otherwise: "", check: |typed| said(typed.parse::<i32>()) },
+    Known {
+        key: "restart",
+        form: Form::Text,
+        otherwise: "",
+        check: |typed| said(Restart::from_str(typed, false)),
+    },
+    Known { key: "exit-on-loss", form: Form::Switch, otherwise: "false", check: switch },
+    Known { key: "once", form: Form::Switch, otherwise: "false", check: switch },
 ];
 
 /// What `tenure run` gives to its command, and another `tenure` in there may see.
@@ -83,6 +94,11 @@ fn said<T>(checked: Result<T, impl ToString>) -> Result<(), String> {
 
 fn store(typed: &str) -> Result<(), String> {
     said(Place::find(Some(typed.to_owned())))
+}
+
+fn metadata(typed: &str) -> Result<(), String> {
+    said(Metadata::new(typed))?;
+    said(serde_json::from_str::<serde::de::IgnoredAny>(typed).map_err(|why| format!("it is not JSON: {why}")))
 }
 
 fn switch(typed: &str) -> Result<(), String> {
@@ -117,6 +133,8 @@ mod tests {
         "url",
         "name",
         "lives",
+        "kind",
+        "role",
     ];
 
     #[test]
