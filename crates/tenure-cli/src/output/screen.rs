@@ -66,6 +66,8 @@ pub(crate) struct Screen {
     events: mpsc::UnboundedReceiver<Event>,
     ends: [(i32, Signal); 4],
     suspends: Signal,
+    /// Whether there will be no more events.
+    is_deaf: bool,
     style: Style,
 }
 
@@ -100,7 +102,7 @@ impl Screen {
             end();
             failed(error)
         })?;
-        Ok(Self { events, ends, suspends, style: Style::of_stdout() })
+        Ok(Self { events, ends, suspends, is_deaf: false, style: Style::of_stdout() })
     }
 
     /// Columns and lines.
@@ -139,9 +141,9 @@ impl Screen {
                 _ = hup.recv() => return Wish::Quit(Exit::by_signal(*c)),
                 _ = quit.recv() => return Wish::Quit(Exit::by_signal(*d)),
                 _ = self.suspends.recv() => return suspend(),
-                event = self.events.recv() => match event {
-                    // The terminal has gone.
-                    None => return Wish::Quit(Exit::by_signal(libc::SIGHUP)),
+                event = self.events.recv(), if !self.is_deaf => match event {
+                    // No keys can be read. If the terminal has gone, drawing fails.
+                    None => self.is_deaf = true,
                     Some(event) => if let Some(wish) = meant_by(&event) { return wish },
                 },
             }
