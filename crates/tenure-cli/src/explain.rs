@@ -89,7 +89,7 @@ fn reason(owner: &OwnerView, timeline: &Timeline) -> String {
             let vacant = ended.saturating_sub(began);
             writeln!(
                 text,
-                "  {} The ticket was free for {}; of those who waited it was the first.",
+                "  {} The ticket was free for {}.",
                 gone(before, what),
                 span(vacant)
             )
