@@ -79,6 +79,7 @@ struct State {
 enum Order {
     Set(Link),
     Cut,
+    Point(u16),
 }
 
 /// A link to a server. Dropping it cuts it.
@@ -132,6 +133,12 @@ impl Proxy {
         self.order(Order::Cut);
     }
 
+    /// From here on it leads to the server on this port, as a name does that was given to another one. Connections that
+    /// were made before are reset.
+    pub fn point_to(&self, port: u16) {
+        self.order(Order::Point(port));
+    }
+
     fn order(&self, order: Order) {
         let (done, is_done) = std::sync::mpsc::channel();
         self.orders.send((order, done)).expect("the proxy runs");
@@ -143,7 +150,7 @@ type Orders = mpsc::UnboundedReceiver<(Order, std::sync::mpsc::Sender<()>)>;
 
 async fn serve(
     port: &Port,
-    server: u16,
+    mut server: u16,
     mut orders: Orders,
     accepted: Arc<AtomicU64>,
     ready: std::sync::mpsc::Sender<()>,
@@ -159,6 +166,10 @@ async fn serve(
                 let Some((order, done)) = order else { return };
                 match order {
                     Order::Cut => state.send_modify(|state| state.cuts += 1),
+                    Order::Point(port) => {
+                        server = port;
+                        state.send_modify(|state| state.cuts += 1);
+                    }
                     Order::Set(link) => {
                         if link == Link::Refuse {
                             listener = None;

@@ -199,6 +199,34 @@ impl Redis {
         line.map(str::to_owned)
     }
 
+    /// Which life it is in, as Tenure's scripts write it: the beginning of its replication id.
+    ///
+    /// # Panics
+    /// When it does not tell.
+    #[must_use]
+    pub fn life(&self) -> String {
+        let id = self.info("replication", "master_replid").expect("a replication id");
+        id.get(..32).expect("a long id").to_owned()
+    }
+
+    /// Makes it a replica of another, and waits until it has all that the other has.
+    ///
+    /// # Panics
+    /// When it does not come to that.
+    pub fn follow(&self, primary: &Self) {
+        self.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+        crate::eventually(STARTS_WITHIN, "a replica follows", || {
+            let offset = |server: &Self, name: &str| server.info("replication", name);
+            offset(self, "master_link_status").is_some_and(|status| status == "up")
+                && offset(self, "slave_repl_offset") == offset(primary, "master_repl_offset")
+        });
+    }
+
+    /// Makes it a primary again, with the data that it has.
+    pub fn promote(&self) {
+        self.command(&["REPLICAOF", "NO", "ONE"]);
+    }
+
     /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         drop(self.process.take());
@@ -281,7 +309,7 @@ fn launch(
 ) -> Process {
     let mut lines = format!(
         "port {}\nbind 127.0.0.1\nunixsocket {}\ndir {}\nlogfile {}\nsave \"\"\nappendonly {}\n\
-         daemonize no\nprotected-mode no\n",
+         daemonize no\nprotected-mode no\nrepl-diskless-sync-delay 0\n",
         port.number(),
         folder.join("socket").display(),
         folder.join("data").display(),
@@ -395,6 +423,40 @@ mod tests {
         redis.clock().step(Step::Forward(Duration::from_secs(60)));
 
         assert!((60..70).contains(&(now() - before)));
+    }
+
+    #[test]
+    fn a_primary_that_was_a_replica_meanwhile_has_other_data_and_another_life() {
+        let (a, b) = (Options::new().start(), Options::new().start());
+        b.follow(&a);
+        let (process, life) = (a.info("server", "run_id"), a.life());
+        b.promote();
+        a.command(&["SET", "x", "1"]);
+        assert_eq!(a.life(), life);
+
+        a.follow(&b);
+        a.promote();
+
+        assert_eq!((a.command(&["GET", "x"]), a.info("server", "run_id")), (Reply::Nil, process));
+        assert!(a.life() != life && a.life() != b.life());
+    }
+
+    #[test]
+    fn every_start_is_another_life_with_a_snapshot_with_a_file_and_without_data() {
+        let with_snapshot = || Options::new().set("save", "3600 1000000");
+        for options in [with_snapshot(), with_snapshot().aof("always"), Options::new()] {
+            let mut redis = options.start();
+            // Only one that has had a replica writes its replication id into a snapshot.
+            Options::new().start().follow(&redis);
+            redis.command(&["SET", "x", "1"]);
+            redis.command(&["SAVE"]);
+            let life = redis.life();
+
+            redis.kill();
+            redis.start();
+
+            assert_ne!(redis.life(), life, "{redis:?}");
+        }
     }
 
     #[test]
