@@ -31,15 +31,15 @@ pub(super) fn channel(namespace: &str, lease: LeaseId) -> String {
     format!("{{{namespace}}}:hint:{name}")
 }
 
-/// Who listens, by channel.
-type Listeners = Arc<Mutex<ByChannel>>;
+/// Who listens, by channel. Nothing once the connection is over: nobody joins one that nobody reads any more.
+type Listeners = Arc<Mutex<Option<ByChannel>>>;
 type ByChannel = HashMap<String, (LeaseId, mpsc::UnboundedSender<Hint>)>;
 
 /// All who listen in this process.
 pub(super) struct Ears {
     target: Arc<Target>,
     namespace: String,
-    ear: tokio::sync::Mutex<Option<Ear>>,
+    ear: tokio::sync::Mutex<Option<Arc<Ear>>>,
     /// The shortest ttl of a worker here, in milliseconds.
     shortest_ttl: Arc<AtomicU64>,
 }
@@ -51,10 +51,16 @@ struct Ear {
     listening: JoinHandle<()>,
 }
 
+impl Ear {
+    fn end(&self) {
+        self.listening.abort();
+        *lock(&self.listeners) = None;
+    }
+}
+
 impl Drop for Ear {
     fn drop(&mut self) {
-        self.listening.abort();
-        lock(&self.listeners).clear();
+        self.end();
     }
 }
 
@@ -78,18 +84,15 @@ impl Ears {
     pub(super) async fn listen(&self, lease: LeaseId) -> Outcome<Hints> {
         let channel = channel(&self.namespace, lease);
         let (to, hints) = mpsc::unbounded_channel();
-        let mut ear = tokio::time::timeout(PATIENCE, self.ear.lock()).await.map_err(|_| Trouble::Late)?;
-        if ear.as_ref().is_some_and(|ear| ear.listening.is_finished()) {
-            *ear = None;
+        let ear = tokio::time::timeout(PATIENCE, self.ear()).await.unwrap_or(Err(Trouble::Late))?;
+        let gone = leave_the_gone(&ear.listeners);
+        match &mut *lock(&ear.listeners) {
+            Some(listeners) => drop(listeners.insert(channel.clone(), (lease, to))),
+            None => return Err(Trouble::Late),
         }
+        // Side by side with others who subscribe: many at once do not wait for each other's answers.
+        let mut sink = ear.sink.clone();
         let subscribed = tokio::time::timeout(PATIENCE, async {
-            let ear = match &mut *ear {
-                Some(ear) => ear,
-                none => none.insert(self.connect().await?),
-            };
-            let gone = leave_the_gone(&ear.listeners);
-            lock(&ear.listeners).insert(channel.clone(), (lease, to));
-            let mut sink = ear.sink.clone();
             if !gone.is_empty() {
                 sink.unsubscribe(&gone).await?;
             }
@@ -99,9 +102,18 @@ impl Ears {
             Ok(()) => Ok(hints),
             Err(trouble) => {
                 // Nobody is left behind on a connection that does not answer.
-                *ear = None;
+                ear.end();
                 Err(trouble)
             }
+        }
+    }
+
+    /// The connection, made if there is none.
+    async fn ear(&self) -> Outcome<Arc<Ear>> {
+        let mut ear = self.ear.lock().await;
+        match ear.as_ref().filter(|ear| !ear.listening.is_finished() && lock(&ear.listeners).is_some()) {
+            Some(ear) => Ok(ear.clone()),
+            None => Ok(ear.insert(Arc::new(self.connect().await?)).clone()),
         }
     }
 
@@ -109,7 +121,7 @@ impl Ears {
         let moves = self.target.moves();
         let stream = self.target.connect().await?;
         let (sink, stream) = PubSub::new(self.target.info(), stream).await?.split();
-        let listeners = Listeners::default();
+        let listeners: Listeners = Arc::new(Mutex::new(Some(ByChannel::new())));
         let listening = Listening {
             target: self.target.clone(),
             moves,
@@ -148,11 +160,12 @@ impl Listening {
                 Err(_) => break,
             }
         }
-        lock(&self.listeners).clear();
+        *lock(&self.listeners) = None;
     }
 
     fn pass_on(&self, channel: &str, payload: &[u8]) {
         let mut listeners = lock(&self.listeners);
+        let Some(listeners) = &mut *listeners else { return };
         let Some((lease, to)) = listeners.get(channel) else { return };
         // What is not understood is as good as lost: looking again has to do.
         let Some(hint) = hint(*lease, payload) else { return };
@@ -179,6 +192,7 @@ impl Listening {
 /// The channels of those who listen no more.
 fn leave_the_gone(listeners: &Listeners) -> Vec<String> {
     let mut listeners = lock(listeners);
+    let Some(listeners) = &mut *listeners else { return Vec::new() };
     let gone = listeners.iter().filter(|(_, (_, to))| to.is_closed());
     let gone: Vec<String> = gone.map(|(channel, _)| channel.clone()).collect();
     gone.iter().for_each(|channel| drop(listeners.remove(channel)));
@@ -192,7 +206,7 @@ fn hint(lease: LeaseId, payload: &[u8]) -> Option<Hint> {
     Some(Hint { lease, resource: ResourceName::new(name).ok()?, after })
 }
 
-fn lock(listeners: &Mutex<ByChannel>) -> MutexGuard<'_, ByChannel> {
+fn lock(listeners: &Mutex<Option<ByChannel>>) -> MutexGuard<'_, Option<ByChannel>> {
     // There is no step in it that a panic could leave half done.
     listeners.lock().unwrap_or_else(PoisonError::into_inner)
 }
