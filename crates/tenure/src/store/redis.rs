@@ -6,6 +6,7 @@
 
 mod answers;
 mod ears;
+mod heard;
 mod line;
 mod scripts;
 mod server;
@@ -21,8 +22,9 @@ use tenure_core::{
     ResourceView, Token,
 };
 
-use self::answers::Past;
+use self::answers::{Past, Views};
 use self::ears::{Ears, channel};
+use self::heard::Heard;
 use self::line::{Line, Wire};
 use self::scripts::{ASK, CLAIM, CLOSE, EVICT, HELD, OPEN, PAST, Question, READ, RELEASE, RENEW, Script};
 use self::server::Server;
@@ -48,6 +50,7 @@ pub struct RedisStore {
     claims: Line,
     reads: Line,
     ears: Ears,
+    heard: Heard,
 }
 
 impl RedisStore {
@@ -89,6 +92,7 @@ impl RedisStore {
             claims: line(),
             reads: line(),
             ears: Ears::of(target.clone(), namespace.as_str()),
+            heard: Heard::default(),
             namespace: namespace.clone(),
             target,
         })
@@ -113,7 +117,14 @@ impl RedisStore {
         };
         let words = self.words_of(request)?;
         let said = line.carry(request.limit, &self.question(script, &words)).await?;
-        answers::answer(&request.call, said)
+        let answer = answers::answer(&request.call, said)?;
+        // The others did not tell the server from which life we come.
+        let told = !matches!(request.call, Call::Held | Call::Close(_));
+        if told && self.heard.note(answer.stamp) {
+            // Whatever was connected before may still lead to the life before.
+            self.target.start_over();
+        }
+        Ok(answer)
     }
 
     /// What a script is told of a request.
@@ -130,7 +141,8 @@ impl RedisStore {
         }
         let judged_by =
             request.judged_by.map(|at| at.as_micros().min(LARGEST).to_string()).unwrap_or_default();
-        let mut said = words([&lease, &request.seq.0.to_string(), &judged_by, &nanos(request.longest)]);
+        let (seq, longest, seen) = (request.seq.0.to_string(), nanos(request.longest), self.heard.lately());
+        let mut said = words([&lease, &seq, &judged_by, &longest, &seen]);
         match &request.call {
             Call::Open { ttl, label, metadata } => {
                 self.ears.suit(*ttl);
@@ -159,25 +171,38 @@ impl RedisStore {
     }
 
     async fn read_views(&self, resource: Option<&ResourceName>) -> Outcome<Vec<ResourceView>> {
-        let (name, mut after) = (resource.map_or("", ResourceName::as_str), String::new());
-        let mut all = Vec::new();
+        let (name, mut cursor) = (resource.map_or("", ResourceName::as_str), String::new());
+        let mut all: Vec<ResourceView> = Vec::new();
         loop {
-            let (views, next) = answers::views(self.look(&READ, [name, &after]).await?)?;
-            all.extend(views);
+            let Views { views, cursor: next, left_out } =
+                answers::views(self.look(&READ, [name, &cursor]).await?)?;
+            for mut view in views {
+                // A large one comes in several pieces.
+                match all.last_mut().filter(|last| last.resource == view.resource) {
+                    Some(last) => {
+                        last.owners.append(&mut view.owners);
+                        last.waiters.append(&mut view.waiters);
+                    }
+                    None => all.push(view),
+                }
+            }
+            of_one(resource, left_out)?;
             if next.is_empty() {
                 return Ok(all);
             }
-            after = next;
+            cursor = next;
         }
     }
 
     async fn read_past(&self, resource: Option<&ResourceName>) -> Outcome<Vec<Entry>> {
         let name = resource.map_or("", ResourceName::as_str);
-        let (mut after, mut from) = (String::new(), "-".to_owned());
+        let (mut cursor, mut from) = (String::new(), "-".to_owned());
         let (mut endings, mut records) = (Vec::new(), Vec::new());
         loop {
-            let said = self.look(&PAST, [name, &after, &from]).await?;
-            let Past { now, after: next, from: next_from, unwritten, written } = answers::past(said)?;
+            let said = self.look(&PAST, [name, &cursor, &from]).await?;
+            let Past { now, cursor: next, from: next_from, unwritten, written, left_out } =
+                answers::past(said)?;
+            of_one(resource, left_out)?;
             endings.extend(unwritten);
             records.extend(written);
             if next_from.is_empty() {
@@ -194,8 +219,16 @@ impl RedisStore {
                 records.sort_by_key(|record| record.at);
                 return Ok(records.into_iter().map(|record| Entry::of(record, now)).collect());
             }
-            (after, from) = (next, next_from);
+            (cursor, from) = (next, next_from);
         }
+    }
+}
+
+/// Who asks for one resource is told that it is damaged; who asks for all is told of the others.
+fn of_one(resource: Option<&ResourceName>, left_out: Vec<String>) -> Outcome<()> {
+    match left_out.into_iter().next() {
+        Some(name) if resource.is_some() => Err(Trouble::Damaged(name)),
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Connections that break or hang, scripts that are forgotten, memory that runs out.
 
 use super::*;
-use tenure::store::{Leave, Leaving};
+use std::sync::atomic::AtomicBool;
 use testkit::proxy::{Link, Proxy};
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -71,6 +71,55 @@ async fn a_connection_that_hangs_is_replaced() {
     assert!(matches!(said(&store, lease, Call::Renew).await, Said::Kept { .. }));
 }
 
+/// A way to the server over which a connection comes to nothing when it is told so, and nobody hears of it.
+async fn way_with_holes(server: &Redis) -> (u16, Arc<AtomicBool>) {
+    let (port, swallows) = (server.port(), Arc::new(AtomicBool::new(false)));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let (ours, told) = (listener.local_addr().expect("an address").port(), swallows.clone());
+    tokio::spawn(async move {
+        let mut swallowed = vec![];
+        while let Ok((mut client, _)) = listener.accept().await {
+            if told.swap(false, Ordering::SeqCst) {
+                swallowed.push(client);
+                continue;
+            }
+            tokio::spawn(async move {
+                let mut server =
+                    tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("the server");
+                // However it ends.
+                let _ended = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    (ours, swallows)
+}
+
+/// One who has time to wait for a connection that hangs as it is made does not hold up those who have not.
+#[tokio::test]
+async fn a_patient_caller_that_connects_does_not_hold_up_an_impatient_one() {
+    let server = fresh(Options::new());
+    let (port, swallows) = way_with_holes(&server).await;
+    let store = Arc::new(open(&format!("redis://127.0.0.1:{port}")).await.expect("a store"));
+    let lease = opened(&store).await;
+
+    swallows.store(true, Ordering::SeqCst);
+    let patient = tokio::spawn({
+        let store = store.clone();
+        async move { ask(&store, lease, Call::Held).await }
+    });
+    let dials = async {
+        while swallows.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, dials).await.expect("it dials");
+
+    let kept = ask_within(&store, SHORT, lease, Call::Renew).await;
+    assert!(matches!(kept.as_ref().map(|answer| &answer.said), Ok(Said::Kept { .. })), "{kept:?}");
+    assert!(!patient.is_finished(), "nothing was waited for");
+    patient.abort();
+}
+
 /// A claim that hangs does not hold up the renewals of the same process.
 #[tokio::test]
 async fn claims_and_renewals_have_connections_of_their_own() {
@@ -118,6 +167,28 @@ async fn a_subscription_that_hangs_or_breaks_ends_and_can_be_made_again() {
     assert_eq!((hint.resource, hint.after), (name("job"), Duration::from_millis(5)));
 }
 
+/// On a slow link those who subscribe at the same moment do not wait for each other's answers.
+#[tokio::test]
+async fn many_subscribe_side_by_side() {
+    let server = fresh(Options::new());
+    let proxy = Proxy::to(server.port());
+    let store = Arc::new(through(&proxy).await);
+    let _first = store.hints(LeaseId(0)).await.expect("a subscription");
+
+    proxy.set(Link::Delay { requests: Duration::ZERO, replies: Duration::from_millis(150) });
+    let mut subscriptions = tokio::task::JoinSet::new();
+    for lease in 1..=40 {
+        let store = store.clone();
+        subscriptions.spawn(async move { store.hints(LeaseId(lease)).await });
+    }
+
+    let mut kept = vec![];
+    while let Some(subscribed) = subscriptions.join_next().await {
+        kept.push(subscribed.expect("no panic").expect("a subscription"));
+    }
+    assert_eq!(kept.len(), 40);
+}
+
 /// Where nobody listens the hint goes on to the next, at once.
 #[tokio::test]
 async fn a_hint_that_nobody_hears_goes_on() {
@@ -129,8 +200,7 @@ async fn a_hint_that_nobody_hears_goes_on() {
         claimed(&store, lease, "job").await;
     }
 
-    let leave = Leave { resource: name("job"), how: Leaving::Released };
-    said(&store, a, Call::Release(vec![leave])).await;
+    said(&store, a, releasing(&["job"], Leaving::Released)).await;
 
     let hint = tokio::time::timeout(PATIENCE, hints.recv()).await.expect("soon").expect("a hint");
     assert_eq!(hint.after, Duration::ZERO);
@@ -155,8 +225,7 @@ async fn at_the_memory_limit_leases_are_renewed_released_and_closed() {
         (Kind::Unavailable, true)
     );
     assert!(matches!(said(&store, a, Call::Renew).await, Said::Kept { .. }));
-    let leave = Leave { resource: name("job"), how: Leaving::Released };
-    assert!(matches!(said(&store, a, Call::Release(vec![leave])).await, Said::Released(_)));
+    assert!(matches!(said(&store, a, releasing(&["job"], Leaving::Released)).await, Said::Released(_)));
     tokio::time::timeout(PATIENCE, hints.recv()).await.expect("soon").expect("a hint");
     assert_eq!(said(&store, a, Call::Close(tenure::store::Closing::Left)).await, Said::Closed);
     assert_eq!(said(&store, a, Call::Renew).await, Said::Gone);

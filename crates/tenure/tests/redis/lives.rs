@@ -159,6 +159,32 @@ async fn a_resource_of_which_a_part_is_lost_is_granted_to_nobody() {
     }
 }
 
+/// Old leases are cleared by those who come; an owner is judged only by those who claim what it owns.
+#[tokio::test]
+async fn opening_a_lease_clears_old_ones_and_marks_no_owner() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let [owner, idle] = [opened(&store).await, opened(&store).await];
+    assert!(matches!(claimed(&store, owner, "job").await, Claimed::Granted(_)));
+    let now = ask(&store, owner, Call::Held).await.expect("an answer").stamp.now;
+    let long_ago = (now.as_micros() - 7_200_000_000).to_string();
+    for lease in [owner, idle] {
+        server.command(&["ZADD", "{tenure}:leases", &long_ago, &hex(lease)]);
+    }
+
+    // For what it says about time the newcomer can vouch.
+    let newcomer = LeaseId(u128::from_le_bytes(random()));
+    let sent = Request { judged_by: Some(now), ..request(newcomer, opening(TTL)) };
+    assert_eq!(store.call(&sent).await.expect("an answer").said, Said::Opened);
+
+    let is_marked = |lease| server.command(&["HEXISTS", "{tenure}:ended", &hex(lease)]).text() == "1";
+    assert_eq!((is_marked(owner), is_marked(idle)), (false, true));
+    // So it lives for one who vouches for an earlier time, and renews.
+    let earlier = Some(StoreTime::from_micros(now.as_micros() - 8_000_000_000));
+    let renewal = Request { judged_by: earlier, ..request(owner, Call::Renew) };
+    assert!(matches!(store.call(&renewal).await.expect("an answer").said, Said::Kept { .. }));
+}
+
 /// After a loss of everything the token still grows, because it follows the clock.
 #[tokio::test]
 async fn a_token_outlives_the_data() {

@@ -1,9 +1,13 @@
 //! The Redis store on real servers: what it refuses, how it is reached, and what it survives.
 #![cfg(all(feature = "redis", target_os = "linux"))]
 
+mod agreement;
 mod arena;
 mod clocks;
 mod connections;
+mod crowds;
+mod damage;
+mod failover;
 mod faults;
 mod lives;
 mod opening;
@@ -13,7 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenure::store::{Answer, Call, Claimed, LeaseId, Namespace, RedisStore, Request, Said, Seq, Store, Want};
+use tenure::store::{
+    Answer, Call, Claimed, LeaseId, Leave, Leaving, Namespace, RedisStore, Request, Said, Seq, Store, Want,
+};
 use tenure::{Error, Kind};
 use tenure_core::{Label, Metadata, Moment, ResourceName, StoreTime, Tickets};
 use testkit::redis::{Options, Redis};
@@ -34,8 +40,11 @@ fn fresh(options: Options) -> Redis {
 
 /// Has the namespace believe that this life of the server is the one that it knows.
 fn vouch_for(server: &Redis) {
-    let run = server.info("server", "run_id").expect("a run_id");
-    server.command(&["HSET", "{tenure}:meta", "run", &run]);
+    vouch_for_namespace(server, "tenure");
+}
+
+fn vouch_for_namespace(server: &Redis, namespace: &str) {
+    server.command(&["HSET", &format!("{{{namespace}}}:meta"), "run", &server.life()]);
 }
 
 fn name(text: &str) -> ResourceName {
@@ -60,7 +69,18 @@ fn opening(ttl: Duration) -> Call {
 }
 
 fn claiming(resource: &str) -> Call {
-    Call::Claim(vec![Want { resource: name(resource), tickets: Tickets::ONE, priority: 0 }])
+    claiming_all(&[resource], 1)
+}
+
+fn claiming_all(resources: &[&str], tickets: u32) -> Call {
+    let tickets = Tickets::new(tickets).expect("a number of tickets");
+    Call::Claim(
+        resources.iter().map(|resource| Want { resource: name(resource), tickets, priority: 0 }).collect(),
+    )
+}
+
+fn releasing(resources: &[&str], how: Leaving) -> Call {
+    Call::Release(resources.iter().map(|resource| Leave { resource: name(resource), how }).collect())
 }
 
 async fn ask(store: &RedisStore, lease: LeaseId, call: Call) -> Result<Answer, Error> {
@@ -76,6 +96,20 @@ async fn opened(store: &RedisStore) -> LeaseId {
     let lease = LeaseId(u128::from_le_bytes(random()));
     assert_eq!(said(store, lease, opening(Duration::from_secs(60))).await, Said::Opened);
     lease
+}
+
+/// The same with this ttl and label.
+async fn opened_as(store: &RedisStore, label: &str, ttl: Duration) -> LeaseId {
+    let lease = LeaseId(u128::from_le_bytes(random()));
+    let label = Label::new(label).expect("a label");
+    let call = Call::Open { ttl, label, metadata: Metadata::default() };
+    assert_eq!(said(store, lease, call).await, Said::Opened);
+    lease
+}
+
+/// As the keys have it.
+fn hex(lease: LeaseId) -> String {
+    format!("{:032x}", lease.0)
 }
 
 fn random() -> [u8; 16] {

@@ -83,8 +83,8 @@ async fn with_the_documented_rights_everything_works() {
     assert!(matches!(said(&store, a, Call::Held).await, Said::Held(held) if held.len() == 1));
     store.ask(&name("job"), grant.token, Some(&successor)).await.expect("asked");
     store.evict(&name("job"), grant.token).await.expect("evicted");
-    let leave = tenure::store::Leave { resource: name("job"), how: tenure::store::Leaving::SteppedDown };
-    assert!(matches!(said(&store, a, Call::Release(vec![leave])).await, Said::Released(_)));
+    let stepped_down = said(&store, a, releasing(&["job"], Leaving::SteppedDown)).await;
+    assert!(matches!(stepped_down, Said::Released(_)));
     tokio::time::timeout(PATIENCE, hints.recv()).await.expect("soon").expect("a hint");
     assert!(matches!(claimed(&store, b, "job").await, Claimed::Granted(_)));
     assert_eq!(store.read(None).await.expect("views").len(), 1);

@@ -48,6 +48,15 @@ impl Parts {
         self.0.map(|value| read(Self::of(value)?)).collect()
     }
 
+    /// The same, without those that `read` does not understand: what is damaged must not hide the rest. Says how many
+    /// those are.
+    fn each_sound<T>(self, read: impl Fn(Self) -> Outcome<T>) -> (Vec<T>, usize) {
+        let count = self.0.len();
+        let sound: Vec<T> = self.0.filter_map(|value| read(Self::of(value).ok()?).ok()).collect();
+        let left_out = count - sound.len();
+        (sound, left_out)
+    }
+
     fn texts(mut self) -> Outcome<Vec<String>> {
         let count = self.0.len();
         (0..count).map(|_| self.text()).collect()
@@ -80,9 +89,9 @@ fn unknown(text: &str) -> Trouble {
 
 fn stamp(parts: &mut Parts) -> Outcome<Stamp> {
     let now = StoreTime::from_micros(parts.number()?);
-    let run = parts.text()?;
-    let incarnation = run.get(..32).and_then(|half| u128::from_str_radix(half, 16).ok());
-    let incarnation = Incarnation(incarnation.ok_or_else(|| Trouble::Odd("it has no run_id".to_owned()))?);
+    let life = u128::from_str_radix(&parts.text()?, 16);
+    let incarnation =
+        Incarnation(life.map_err(|_| Trouble::Odd("it does not say which life it is".to_owned()))?);
     Ok(Stamp { now, incarnation, longest: Duration::from_nanos(parts.number()?) })
 }
 
@@ -92,17 +101,18 @@ pub(super) fn answer(call: &Call, value: Value) -> Outcome<Answer> {
     let stamp = stamp(&mut parts)?;
     let said = match parts.text()?.as_str() {
         "opened" => Said::Opened,
-        "closed" => Said::Closed,
+        "closed" => {
+            report(&parts.list()?.texts()?, 0);
+            Said::Closed
+        }
         "gone" => Said::Gone,
         "stale" => Said::Stale,
         "kept" => {
-            let mut notices =
-                parts.list()?.texts()?.iter().map(|row| notice(row)).collect::<Outcome<Vec<_>>>()?;
-            let more = notices.len() > NOTICES;
-            notices.truncate(NOTICES);
-            Said::Kept { notices, more }
+            let rows = parts.list()?.texts()?;
+            let more = rows.len() > NOTICES;
+            Said::Kept { notices: sound_rows(&rows[..rows.len().min(NOTICES)], notice), more }
         }
-        "held" => Said::Held(parts.list()?.texts()?.iter().map(|row| holding(row)).collect::<Outcome<_>>()?),
+        "held" => Said::Held(sound_rows(&parts.list()?.texts()?, holding)),
         "claimed" => Said::Claimed(parts.list()?.each(claimed)?),
         "released" => {
             let Call::Release(leaves) = call else { return Err(unknown("released")) };
@@ -165,6 +175,13 @@ fn row(row: &str) -> Outcome<(ResourceName, &str, &str)> {
     Ok((resource(name)?, first, second))
 }
 
+/// Those of the rows that are understood. One of which nobody can tell what it is about is no reason to lose the rest.
+fn sound_rows<T>(rows: &[String], read: impl Fn(&str) -> Outcome<T>) -> Vec<T> {
+    let sound: Vec<T> = rows.iter().filter_map(|row| read(row).ok()).collect();
+    report(&[], rows.len() - sound.len());
+    sound
+}
+
 fn notice(text: &str) -> Outcome<Notice> {
     let (resource, token, wish) = row(text)?;
     let wish = match wish {
@@ -208,12 +225,32 @@ pub(super) fn asked(value: Value) -> Outcome<Asked> {
     })
 }
 
-/// Some resources, and after which name to go on; none when these were all.
-pub(super) fn views(value: Value) -> Outcome<(Vec<ResourceView>, String)> {
+/// Says what is left out because it is damaged: resources by name, and how many rows.
+fn report(names: &[String], rows: usize) {
+    for resource in names {
+        tracing::warn!(resource, "a resource is left out: a part of it is gone or cannot be read");
+    }
+    if rows > 0 {
+        tracing::warn!(rows, "rows of the store are left out: they are none that Tenure wrote");
+    }
+}
+
+/// Some of the resources, and where to go on.
+pub(super) struct Views {
+    pub(super) views: Vec<ResourceView>,
+    /// Empty when these were all.
+    pub(super) cursor: String,
+    /// Damaged ones.
+    pub(super) left_out: Vec<String>,
+}
+
+pub(super) fn views(value: Value) -> Outcome<Views> {
     let mut parts = Parts::of(value)?;
     stamp(&mut parts)?;
-    let views = parts.list()?.each(view)?;
-    Ok((views, parts.text()?))
+    let (views, odd) = parts.list()?.each_sound(view);
+    let (cursor, left_out) = (parts.text()?, parts.list()?.texts()?);
+    report(&left_out, odd);
+    Ok(Views { views, cursor, left_out })
 }
 
 fn view(mut parts: Parts) -> Outcome<ResourceView> {
@@ -243,24 +280,25 @@ fn view(mut parts: Parts) -> Outcome<ResourceView> {
 /// A piece of the history, and where to go on.
 pub(super) struct Past {
     pub(super) now: StoreTime,
-    pub(super) after: String,
+    /// Of the endings that nobody has written down, and of the records; the second is empty when these were all.
+    pub(super) cursor: String,
     pub(super) from: String,
     /// Endings that nobody has written down yet.
     pub(super) unwritten: Vec<Record>,
     pub(super) written: Vec<Record>,
+    /// Damaged resources.
+    pub(super) left_out: Vec<String>,
 }
 
 pub(super) fn past(value: Value) -> Outcome<Past> {
     let mut parts = Parts::of(value)?;
     let now = stamp(&mut parts)?.now;
-    let (after, from) = (parts.text()?, parts.text()?);
-    Ok(Past {
-        now,
-        after,
-        from,
-        unwritten: parts.list()?.each(record)?,
-        written: parts.list()?.each(record)?,
-    })
+    let (cursor, from) = (parts.text()?, parts.text()?);
+    let (unwritten, odd) = parts.list()?.each_sound(record);
+    let (written, more_odd) = parts.list()?.each_sound(record);
+    let left_out = parts.list()?.texts()?;
+    report(&left_out, odd + more_odd);
+    Ok(Past { now, cursor, from, unwritten, written, left_out })
 }
 
 fn record(mut parts: Parts) -> Outcome<Record> {
@@ -298,7 +336,7 @@ mod tests {
     }
 
     fn stamped(said: impl IntoIterator<Item = Value>) -> Value {
-        let stamp = ["1763228625123500", "00112233445566778899aabbccddeeff01234567", "15000000000"];
+        let stamp = ["1763228625123500", "00112233445566778899aabbccddeeff", "15000000000"];
         list(stamp.map(text).into_iter().chain(said))
     }
 
@@ -322,6 +360,20 @@ mod tests {
             wish: Wish::Evicted,
         };
         assert_eq!(answer.said, Said::Kept { notices: vec![notice], more: false });
+    }
+
+    #[test]
+    fn a_row_that_is_none_of_ours_does_not_hide_the_others() {
+        let rows = || list(["torn", "job\u{0}x 2", "job\u{0}5 1"].map(text));
+        let job = || ResourceName::new("job").expect("a name");
+
+        let kept = answer(&Call::Renew, stamped([text("kept"), rows()])).expect("it is understood");
+        let held = answer(&Call::Held, stamped([text("held"), rows()])).expect("it is understood");
+
+        let notice = Notice { resource: job(), token: Token(5), wish: Wish::Asked };
+        assert_eq!(kept.said, Said::Kept { notices: vec![notice], more: false });
+        let holding = Holding { resource: job(), ticket: Ticket(5), token: Token(1) };
+        assert_eq!(held.said, Said::Held(vec![holding]));
     }
 
     #[test]
@@ -355,9 +407,9 @@ mod tests {
             stamped([text("claimed"), list([texts(&["granted", "0", "7", "1.7632286251235e+15"])])]),
             stamped([text("claimed"), list([texts(&["granted", "0"])])]),
             stamped([text("claimed"), list([texts(&["waiting", "2", "1", "whatever"])])]),
-            stamped([text("kept"), list([text("torn")])]),
+            stamped([text("kept")]),
             list(["x", "00112233445566778899aabbccddeeff", "0", "opened"].map(text)),
-            list(["1", "short", "0", "opened"].map(text)),
+            list(["1", "no life", "0", "opened"].map(text)),
         ] {
             assert!(answer(&claim(), odd.clone()).is_err(), "{odd:?}");
         }

@@ -1,9 +1,10 @@
 -- What claims and releases have in common. Follows the tickets.
 local lease, seq, vouched = ARGV[1], tonumber(ARGV[2]), nil
+local FIRST = 6 -- where in ARGV the resources begin
 
 -- By what time the request judges, and nothing when its lease is dead.
 local function begin()
-  see(tonumber(ARGV[4]))
+  see(tonumber(ARGV[4]), ARGV[5])
   vouched = vouched_for(ARGV[3])
   local row, renewed = details_of(lease)
   if not learn(lease, row) then return nil end
@@ -23,7 +24,7 @@ local function drop_notices(name)
   if noticed then drop_rows(NOTICES, lease .. '\0' .. name) end
 end
 
--- The numbers of the newest claim and release of a resource by this lease.
+-- The numbers of the newest claim and release of a resource by this lease; nothing where they cannot be read.
 local function newest(name)
   local prefix = lease .. '\0' .. name
   local row = rows(NEWEST, prefix, 1)[1]
@@ -32,9 +33,88 @@ local function newest(name)
   return tonumber(claimed), tonumber(released), row
 end
 
-local function set_newest(name, claimed, released, before)
-  if before then call('ZREM', NEWEST, before) end
-  call('ZADD', NEWEST, 0, lease .. '\0' .. name .. '\0' .. int(claimed) .. ' ' .. int(released))
+local function set_newest(case, claimed, released)
+  if case.row then call('ZREM', NEWEST, case.row) end
+  call('ZADD', NEWEST, 0, lease .. '\0' .. case.name .. '\0' .. int(claimed) .. ' ' .. int(released))
+end
+
+-- Those of these names that are wrongly missing: a resource is made only where none can have been. What is not there
+-- while a part of it, or of the others, is was lost, and somebody may own it.
+local function lost(names)
+  if not names[1] then return nil end
+  if meta[5] and call('EXISTS', RESOURCES) == 0 then return names[1], 'all resources' end
+  local seats = {}
+  for index, name in ipairs(names) do seats[index] = name .. '\0' .. '0' end
+  local known, seated = call('ZMSCORE', NAMES, unpack(names)), call('HMGET', SEATS, unpack(seats))
+  for index, name in ipairs(names) do
+    if known[index] or seated[index] then return name, 'its record' end
+  end
+end
+
+-- Finds all that the request is about, by name, and reads of it whatever could turn out to be damaged: nothing has been
+-- written when it says so. Of the resources in `whole` all seats are needed, and FIRST_LOOK rows of the queue.
+local function gather(names, whole)
+  -- What may only be written to, later: a key of another kind is an error here already.
+  call('ZSCORE', HELD, '')
+  call('ZSCORE', NOTICES, '')
+  call('ZSCORE', GONE, '')
+  call('HGET', PLACES, '')
+  call('HGET', ENDED, '')
+  call('XLEN', HISTORY)
+  local cases, found, missing, people, fields, waits = {}, find_all(names), {}, {}, {}, {}
+  for _, name in ipairs(names) do
+    local case, resource = {name = name, resource = found[name]}, found[name]
+    case.claimed, case.released, case.row = newest(name)
+    if not case.claimed then return nil, damaged(name, 'what was last asked for') end
+    if resource then
+      if whole[name] then seats_of(resource) end
+      if resource.damage then return nil, damaged(name, resource.damage) end
+      local page = waiting(resource, nil, whole[name] and FIRST_LOOK or wakeable(resource))
+      case.seat, case.page = seat_of(resource, lease), page
+      for index, waiter in ipairs(page.leases) do
+        if waiter == lease then case.place = page.places[index] end
+        people[#people + 1] = waiter
+      end
+      if not case.seat and not case.place then
+        fields[#fields + 1] = lease .. '\0' .. name
+        waits[#waits + 1] = case
+      end
+      for _, seat in ipairs(resource.seats or {}) do
+        if seat.lease then people[#people + 1] = seat.lease end
+      end
+      -- Not those of many large ones at once: they are read again when it is their turn.
+      if #names > 1 and resource.count > FEW then
+        resource.seats, resource.apart = nil, case.seat
+      end
+    else
+      missing[#missing + 1] = name
+    end
+    cases[name] = case
+  end
+  if fields[1] then
+    for index, place in ipairs(call('HMGET', PLACES, unpack(fields))) do
+      if place and (#place ~= 42 or not match(place, '^%d+$')) then
+        return nil, damaged(waits[index].name, 'a place in its queue')
+      end
+      waits[index].place = place or nil
+    end
+  end
+  prefetch(people)
+  return cases, nil, missing
+end
+
+-- The names in the request, of which each has `parts`.
+local function names_asked(parts)
+  local names = {}
+  for index = FIRST, #ARGV, parts do names[#names + 1] = ARGV[index] end
+  return names
+end
+
+-- What was gathered of a resource, once: one that is named twice is looked at again.
+local function take(cases, name, whole)
+  local case = cases[name]
+  cases[name] = nil
+  return case or gather({name}, whole)[name]
 end
 
 -- Of an owner only the seat is left: somebody deleted or evicted the record of its lease. As far as anybody knows it
@@ -49,25 +129,12 @@ local function adopt(owner)
   end
 end
 
--- Frees the tickets of owners that are dead, and forgets a few dead waiters: false in their place. Says whether any
--- was freed, and who waits.
+-- Frees the tickets of owners that are dead. Says whether any was freed.
 local function reap(resource, judged)
-  local leases, found = waiters(resource)
-  prefetch(leases)
-  local cleared = 0
-  for index, waiter in ipairs(leases) do
-    if not lives(waiter, judged) then
-      judge(waiter, judged)
-      call('HDEL', PLACES, waiter .. '\0' .. resource.name)
-      call('ZREM', QUEUE, found[index])
-      leases[index] = false
-      cleared = cleared + 1
-      if cleared == MOST_CLEARED then break end
-    end
-  end
   local reaped, held = false, {}
-  for _, seat in ipairs(resource.seats) do
-    if seat.lease then held[#held + 1] = seat end
+  prefetch(owners_of(resource))
+  for _, seat in ipairs(seats_of(resource)) do
+    if seat.lease and not lives(seat.lease, judged) then held[#held + 1] = seat end
   end
   for _, seat in ipairs(held) do
     if not expiry(seat.lease) and not call('HGET', ENDED, seat.lease) then
@@ -79,7 +146,33 @@ local function reap(resource, judged)
       reaped = true
     end
   end
-  return reaped, leases, found
+  return reaped
+end
+
+-- Goes through the queue from its head on: forgets a few dead waiters, and counts the living before `place`. Behind the first
+-- 500, if `enough` of them live, and behind too many dead ones all who wait are counted.
+local function look(resource, page, place, enough, judged)
+  local ahead, cleared, looked, most = 0, 0, 0, FIRST_LOOK
+  while true do
+    local places = page.places
+    prefetch(page.leases)
+    for index, waiter in ipairs(page.leases) do
+      if lives(waiter, judged) then
+        if place and places[index] < place then ahead = ahead + 1 end
+      elseif cleared < MOST_CLEARED then
+        judge(waiter, judged)
+        leave_place(resource, waiter, places[index])
+        cleared = cleared + 1
+      end
+    end
+    looked = looked + page.count
+    if page.count < most or not place or place <= (places[#places] or '') then return ahead end
+    if (ahead >= enough and looked > LOOK) or looked >= MOST_LOOKED then
+      return ahead + call('ZLEXCOUNT', QUEUE, '(' .. page.last, '(' .. resource.name .. '\0' .. place)
+    end
+    most = LOOK
+    page = waiting(resource, page.last, most)
+  end
 end
 
 -- How long there are no grants still. A quarantine that is over stays over, also when `longest` grows.
@@ -88,41 +181,48 @@ local function quarantine_left(judged)
   local till = quarantine + math.floor(longest / 1000)
   if till <= judged then
     quarantine = nil
-    call('HDEL', META, 'quarantine')
+    call('HDEL', META, 'quarantine', 'from')
     return nil
   end
   return math.min(math.max(till - vouched, 0) * 1000, longest)
 end
 
--- Whether a waiter with `ahead` live ones before it may take a ticket: 'now', 'taken', or from when on. A matter of
--- order, not of life, so the store's own clock is good enough. And the lowest free seat.
-local function turn(resource, ahead, step)
-  local free, freed_at, lowest = resource.tickets, nil, nil
-  for _, seat in ipairs(resource.seats) do
+-- How many more owners there may be, since when the latest of the free tickets is free, and the lowest free seat.
+local function vacancy(resource)
+  local free, freed_at, lowest = resource.tickets, 0, nil
+  for _, seat in ipairs(seats_of(resource)) do
     if seat.lease then
       free = free - 1
     elseif seat.ticket < resource.tickets then
-      freed_at = math.max(freed_at or 0, seat.since)
+      freed_at = math.max(freed_at, seat.since)
       lowest = lowest or seat
     end
   end
-  if not lowest or free <= 0 then return 'taken' end
-  if ahead < free then return 'now', lowest end
+  return math.max(free, 0), freed_at, lowest
+end
+
+-- Whether a waiter with `ahead` live ones before it may take a ticket: 'now', 'taken', or from when on. A matter of
+-- order, not of life, so the store's own clock is good enough.
+local function turn(free, freed_at, lowest, ahead, step)
+  if not lowest or free == 0 then return 'taken' end
+  if ahead < free then return 'now' end
   local at = freed_at + math.floor(step * math.min(ahead - free + 1, MOST_STEPS) / 1000)
-  if at <= now then return 'now', lowest end
-  return at
+  return at <= now and 'now' or at
 end
 
 -- How long until the first of the owners would be dead.
 local function first_to_end(resource)
   local first
-  for _, seat in ipairs(resource.seats) do
-    local known = seat.lease and about(seat.lease)
-    if known then
+  local owners = owners_of(resource)
+  for from = 1, #owners, AT_ONCE do
+    local to = math.min(from + AT_ONCE - 1, #owners)
+    for index, row in ipairs(call('HMGET', DETAILS, unpack(owners, from, to))) do
+      local owner = owners[from + index - 1]
       -- Where the caller's judgement lags behind, the span would be longer than any lease: looking once per ttl
       -- finds out when they agree again.
-      local at = expiry(seat.lease) or ending(seat.lease, vouched)
-      local left = math.min(math.max(at - vouched, 0) * 1000, known.ttl)
+      local ttl = tonumber(match(row or '', '^%d+') or longest)
+      local at = expiry(owner) or ending(owner, vouched)
+      local left = math.min(math.max(at - vouched, 0) * 1000, ttl)
       first = math.min(first or left, left)
     end
   end
@@ -134,36 +234,29 @@ local function grant(resource, seat)
   resource.token = math.max(resource.token + 1, now)
   resource.changed = true
   seat.lease, seat.since, seat.term, seat.token = lease, now, int(resource.term), int(resource.token)
-  write_seat(resource, seat)
+  touch(resource, seat)
   call('ZADD', HELD, 0, lease .. '\0' .. resource.name .. '\0' .. int(seat.ticket) .. ' ' .. seat.token)
   drop_notices(resource.name)
   record(resource, about(lease).label, seat, 'granted', now)
   return {'granted', int(seat.ticket), seat.term, seat.token}
 end
 
--- Grants what the worker holds already, or what it may take now; else queues it once, and says when to look again.
-local function grant_or_queue(resource, judged, priority, leases, found)
-  local left = quarantine_left(judged)
-  local owned, me, ahead, waits, place = seat_of(resource, lease), about(lease), 0, false, nil
-  if owned and not left then return {'granted', int(owned.ticket), owned.term, owned.token} end
+-- Grants what the worker holds already (`owned`), or what it may take now; else queues it once, and says when to look
+-- again. `place` is where it waits, if it does.
+local function grant_or_queue(resource, owned, place, page, judged, priority)
+  local left, me, waits = quarantine_left(judged), about(lease), place ~= nil
+  local free, freed_at, lowest = vacancy(resource)
   -- An owner that asks again during a quarantine has no place in the queue, and needs none.
-  if not owned then
-    for _, waiter in ipairs(leases) do
-      if waiter == lease then waits = true end
-    end
-    if not waits then place = next_place(resource, 0, priority) end
-    for index, waiter in ipairs(leases) do
-      if waiter == lease or (not waits and place_in(resource, found[index]) > place) then break end
-      if waiter and lives(waiter, judged) then ahead = ahead + 1 end
-    end
-  end
-  local at, seat = turn(resource, ahead, me.step)
+  if not owned and not waits then place = next_place(resource, 0, priority) end
+  local ahead = look(resource, page, not owned and place or nil, free + MOST_STEPS, judged)
+  if owned and not left then return {'granted', int(owned.ticket), owned.term, owned.token} end
+  local at = turn(free, freed_at, lowest, ahead, me.step)
   -- One that came late may be from a lease that has run out since, which it is not to judge.
   if not left and at == 'now' and lives(lease, vouched) then
-    if waits then leave_queue(resource, lease) end
-    return grant(resource, seat)
+    if waits then leave_place(resource, lease, place) end
+    return grant(resource, lowest)
   end
-  if place then take_place(resource, lease, place) end
+  if not owned and not waits then take_place(resource, lease, place) end
   local later = ahead <= WATCHFUL and me.step * ahead or me.ttl
   local look_again, why
   if left then

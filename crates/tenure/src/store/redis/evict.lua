@@ -1,7 +1,6 @@
 -- evict(resource, token): takes this ownership away at once; its worker learns of it with its next renewal, and until
 -- then only the token protects. Marks nobody.
-local resource = find(ARGV[1])
-local tenant, others = under(resource, ARGV[2])
+local tenant, others = under(ARGV[2])
 if not tenant then return answer('other-owners', others) end
 notify(resource, tenant, 2)
 vacate(resource, tenant, now, 'evicted')

@@ -1,38 +1,41 @@
--- history(resource, after, from): what happened, in pieces. First the endings that nobody has come across yet, of one
--- resource, or of up to 250 in the order of their names from the one that follows `after` on ('.' when that is
--- done: no more of them). Then up to 1000 entries as they were written down, from the id `from` on. Answers with
--- where to go on; '' for `from` when all was told. Marks nobody.
-local PAGE, ENTRIES = 250, 1000
-local wanted, after, from = ARGV[1], ARGV[2], ARGV[3]
+-- history(resource, cursor, from): what happened, in pieces. First the endings that nobody has come across yet, of one
+-- resource or of all in the order of their names, about 2000 seats at a time (\0 when that is done: no name contains
+-- it). Then up to 1000 entries as they were written down, from the id `from` on. Answers with where to go on; '' for `from`
+-- when all was told. Damaged resources are left out, and named. Marks nobody.
+local ENTRIES = 1000
+local wanted, cursor, from = ARGV[1], ARGV[2], ARGV[3]
 local endings, entries = {}, {}
 
-local function unwritten(name)
-  local resource = find(name)
-  for _, seat in ipairs(resource and resource.seats or {}) do
-    local known = seat.lease and not lives(seat.lease, now) and about(seat.lease)
-    if known then
-      local at, why = ending(seat.lease, now)
-      endings[#endings + 1] = {
-        int(math.max(at, seat.since)), why, name, known.label, int(seat.ticket), seat.term, seat.token,
-      }
+-- The endings at this resource, from a ticket on. Says from which to go on, if some are left.
+local function unwritten(resource, part)
+  local ticket = tonumber(part ~= '' and part or 0)
+  while ticket < resource.count do
+    if left <= 0 then return int(ticket) end
+    local seats, leases = some_seats(resource, ticket), {}
+    if not seats then return '' end
+    for _, seat in ipairs(seats) do
+      if seat.lease then leases[#leases + 1] = seat.lease end
     end
+    prefetch(leases)
+    for _, seat in ipairs(seats) do
+      if seat.lease and not lives(seat.lease, now) then
+        local at, why = ending(seat.lease, now)
+        endings[#endings + 1] = {
+          int(math.max(at, seat.since)), why, resource.name, label_of(seat.lease), int(seat.ticket), seat.term,
+          seat.token,
+        }
+      end
+    end
+    left, ticket = left - #seats, ticket + #seats
   end
+  return ''
 end
 
-if after ~= '.' and wanted ~= '' then
-  unwritten(wanted)
-  after = '.'
-elseif after ~= '.' then
-  for _ = 1, PAGE do
-    after = next_name(after)
-    if after == '' then
-      after = '.'
-      break
-    end
-    unwritten(after)
-  end
+if cursor ~= '\0' then
+  cursor = walk(wanted, cursor, unwritten)
+  if cursor == '' then cursor = '\0' end
 end
-if after == '.' then
+if cursor == '\0' then
   local page = call('XRANGE', HISTORY, from, '+', 'COUNT', ENTRIES)
   from = #page == ENTRIES and '(' .. page[#page][1] or ''
   for _, entry in ipairs(page) do
@@ -42,4 +45,4 @@ if after == '.' then
     end
   end
 end
-return answer(after, from, endings, entries)
+return answer(cursor, from, endings, entries, left_out)

@@ -1,11 +1,12 @@
 //! A connection that is shared by all who ask for the same kind of thing, and replaced when one of them has waited in
 //! vain: what comes later does not queue behind a request that hangs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Value};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -65,19 +66,24 @@ impl Drop for Wire {
 pub(super) struct Line {
     target: Arc<Target>,
     current: Mutex<Option<Arc<Wire>>>,
-    /// Held by the one who connects.
-    dialling: tokio::sync::Mutex<Dialling>,
+    dialling: Mutex<Dialling>,
+    /// Told whenever somebody has stopped dialling, with a connection or without.
+    dialled: Notify,
 }
 
+/// Who connects now, and when the next one may. Mostly that is one; beside it those dial who cannot wait until it gives
+/// up, because their leases are shorter.
 struct Dialling {
+    /// When each of them gives up.
+    until: Vec<Instant>,
     pause: Duration,
     not_before: Instant,
 }
 
 impl Line {
     pub(super) fn to(target: Arc<Target>) -> Self {
-        let dialling = Dialling { pause: SHORTEST_PAUSE, not_before: Instant::now() };
-        Self { target, current: Mutex::new(None), dialling: tokio::sync::Mutex::new(dialling) }
+        let dialling = Dialling { until: Vec::new(), pause: SHORTEST_PAUSE, not_before: Instant::now() };
+        Self { target, current: Mutex::new(None), dialling: Mutex::new(dialling), dialled: Notify::new() }
     }
 
     /// Puts a question over the connection, and waits for the answer for up to `limit`. One who gives up before,
@@ -110,25 +116,49 @@ impl Line {
 
     /// The connection, made if there is none.
     async fn wire(&self, limit: Duration) -> Outcome<Arc<Wire>> {
-        if let Some(wire) = self.current() {
-            return Ok(wire);
+        loop {
+            // From before the look on: what ends between the look and the waiting is not missed.
+            let dialled = self.dialled.notified();
+            if let Some(wire) = self.current() {
+                return Ok(wire);
+            }
+            match self.turn(limit) {
+                Some(turn) => return self.dial(turn, limit).await,
+                None => dialled.await,
+            }
         }
-        let mut dialling = self.dialling.lock().await;
-        // Somebody else may have made it meanwhile.
-        if let Some(wire) = self.current() {
-            return Ok(wire);
-        }
-        tokio::time::sleep_until(dialling.not_before).await;
+    }
+
+    /// The turn to connect, unless somebody does who gives up soon enough.
+    fn turn(&self, limit: Duration) -> Option<Turn<'_>> {
+        let (now, mut dialling) = (Instant::now(), lock(&self.dialling));
+        // What others found out about the server is worth a quarter of the time.
+        let from = dialling.not_before.clamp(now, now + limit / 4);
         // Half of it, so that there is a second try for those whose connection hangs as it is made.
-        let dialled = tokio::time::timeout(limit / 2, Wire::dial(&self.target)).await;
+        let until = from + limit / 2;
+        if dialling.until.iter().any(|other| *other <= until) {
+            return None;
+        }
+        dialling.until.push(until);
+        Some(Turn { line: self, from, until })
+    }
+
+    async fn dial(&self, turn: Turn<'_>, limit: Duration) -> Outcome<Arc<Wire>> {
+        tokio::time::sleep_until(turn.from).await;
+        let dialled = tokio::time::timeout_at(turn.until, Wire::dial(&self.target)).await;
         match dialled.unwrap_or(Err(Trouble::Late)) {
             Ok(wire) => {
-                dialling.pause = SHORTEST_PAUSE;
+                lock(&self.dialling).pause = SHORTEST_PAUSE;
+                // One who dialled beside us may have been faster, and others use that connection already.
+                if let Some(wire) = self.current() {
+                    return Ok(wire);
+                }
                 let wire = Arc::new(wire);
-                *self.lock() = Some(wire.clone());
+                *lock(&self.current) = Some(wire.clone());
                 Ok(wire)
             }
             Err(trouble) => {
+                let mut dialling = lock(&self.dialling);
                 dialling.not_before = Instant::now() + jittered(dialling.pause.min(limit / 4));
                 dialling.pause = (dialling.pause * 2).min(LONGEST_PAUSE);
                 self.target.come_back();
@@ -139,7 +169,7 @@ impl Line {
 
     /// The connection, if it is good as far as is known.
     fn current(&self) -> Option<Arc<Wire>> {
-        let mut current = self.lock();
+        let mut current = lock(&self.current);
         if current.as_ref().is_some_and(|wire| wire.is_over() || wire.moves != self.target.moves()) {
             *current = None;
         }
@@ -148,15 +178,33 @@ impl Line {
 
     /// Lets nobody else use this connection; those who wait for answers over it go on waiting.
     fn retire(&self, wire: &Arc<Wire>) {
-        let mut current = self.lock();
+        let mut current = lock(&self.current);
         if current.as_ref().is_some_and(|present| Arc::ptr_eq(present, wire)) {
             *current = None;
         }
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Wire>>> {
-        // There is no step in it that a panic could leave half done.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    // There is no step in it that a panic could leave half done.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The right to connect, until it is dropped.
+struct Turn<'a> {
+    line: &'a Line,
+    from: Instant,
+    until: Instant,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut dialling = lock(&self.line.dialling);
+        if let Some(index) = dialling.until.iter().position(|until| *until == self.until) {
+            dialling.until.swap_remove(index);
+        }
+        drop(dialling);
+        self.line.dialled.notify_waiters();
     }
 }
 

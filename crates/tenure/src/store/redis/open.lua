@@ -1,8 +1,8 @@
--- open(lease, seq, judged_by, longest, ttl, channel, label, metadata): creates the lease, live until now + ttl.
+-- open(lease, seq, judged_by, longest, seen, ttl, channel, label, metadata): creates the lease, live until now + ttl.
 -- Repeating it changes nothing, and marks nobody. The record of a dead lease is kept for an hour, so that a late
--- `open` cannot make it again; up to 8 that are older are forgotten here.
-local lease, seq, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
-see(math.max(tonumber(ARGV[4]), ttl))
+-- `open` cannot make it again; up to 8 that are older are forgotten here. One of which a part was lost is gone.
+local lease, seq, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
+see(math.max(tonumber(ARGV[4]), ttl), ARGV[5])
 
 local HOUR = 3600000000
 
@@ -31,7 +31,8 @@ if known then
   local judged = seq < renewed and 0 or vouched_for(ARGV[3])
   return answer(lives(lease, judged) and 'opened' or 'gone')
 end
-call('HSET', DETAILS, lease, int(ttl) .. ' ' .. int(now) .. ' ' .. ARGV[6] .. ' ' .. ARGV[7])
-call('HSET', METADATA, lease, ARGV[8])
+if expiry(lease) or call('HGET', ENDED, lease) or rows(HELD, lease, 1)[1] then return answer('gone') end
+call('HSET', DETAILS, lease, int(ttl) .. ' ' .. int(now) .. ' ' .. ARGV[7] .. ' ' .. ARGV[8])
+call('HSET', METADATA, lease, ARGV[9])
 call('ZADD', LEASES, int(now + math.floor(ttl / 1000)), lease)
 return answer('opened')

@@ -5,7 +5,8 @@
 -- operation can declare all that it may touch. None of them has a TTL. Where a key holds rows about pairs it is a
 -- sorted set with all scores 0, ordered by its text: the parts of a row are separated by \0, which no name contains.
 -- Times are in microseconds, spans in nanoseconds; all numbers are whole and below 2^53.
-local META = KEYS[1]      -- hash: run (the server's life), quarantine (since when), longest, made (whether a resource was)
+local META = KEYS[1]      -- hash: run (the server's life), quarantine (since when), from (out of which life), longest,
+                          -- made (whether a resource was)
 local LEASES = KEYS[2]    -- sorted set: lease -> when it expires, of all that are not marked dead
 local DETAILS = KEYS[3]   -- hash: lease -> ttl, when it was opened, its channel, its label; lease# -> newest renewal
 local METADATA = KEYS[4]  -- hash: lease -> what its worker tells
@@ -37,10 +38,19 @@ if now >= 7258118400000000 then
   return redis.error_reply('TENURECLOCK the clock of the server is beyond the year 2200')
 end
 
--- Which life this is. The answer has to be that of the server that runs this, so it is asked here.
-local server = call('INFO', 'server')
-local run = match(server, 'run_id:(%x+)')
-local meta = call('HMGET', META, 'run', 'quarantine', 'longest')
+-- Which life this is. A server chooses its replication id anew with each start, with or without its data, and whenever
+-- it becomes a primary, also where its process was one before: what it was as a replica comes from another. The answer has to
+-- be that of the server that runs this, so it is asked here.
+local replication = call('INFO', 'replication')
+if not string.find(replication, '\nrole:master', 1, true) then
+  return redis.error_reply('READONLY it has become a replica')
+end
+local _, last = string.find(replication, '\nmaster_replid:', 1, true)
+if not last then
+  return redis.error_reply('TENURELIFE the server does not tell its master_replid')
+end
+local run = sub(replication, last + 1, last + 32)
+local meta = call('HMGET', META, 'run', 'quarantine', 'longest', 'from', 'made')
 local quarantine = meta[2] and tonumber(meta[2])
 local longest = tonumber(meta[3] or '0')
 
@@ -70,7 +80,7 @@ end
 
 -- Whether the server can show that it has not lost our data within the last `longest`.
 local function had_nothing_to_lose()
-  local uptime = tonumber(match(server, 'uptime_in_seconds:(%d+)') or '0')
+  local uptime = tonumber(match(call('INFO', 'server'), 'uptime_in_seconds:(%d+)') or '0')
   if uptime * 1000000000 < longest + 2000000000 then return false end
   if call('EXISTS', LEASES, DETAILS, ENDED, RESOURCES, SEATS, QUEUE, HISTORY) > 0 then return false end
   if not string.find(call('INFO', 'stats'), 'evicted_keys:0\r', 1, true) then return false end
@@ -87,18 +97,27 @@ local function had_nothing_to_lose()
   return true
 end
 
--- Notices a new life of the server, and what the caller knows of the longest ttl.
-local function see(heard)
+-- No grants from now on, because of what the life `from` may have granted.
+local function begin_quarantine(from)
+  quarantine, meta[4] = now, from
+  call('HSET', META, 'quarantine', int(now), 'from', from)
+end
+
+-- Notices a new life of the server, a caller that was with another one within the last `longest` (`seen`), and what it
+-- knows of the longest ttl. Who comes from another life makes a quarantine, unless one stands because of that life: what it
+-- was granted there is not known here, as when an old primary is reached again.
+local function see(heard, seen)
   if heard > longest then
     longest = heard
     call('HSET', META, 'longest', int(longest))
   end
   if meta[1] ~= run then
-    if meta[1] or not had_nothing_to_lose() then
-      quarantine = now
-      call('HSET', META, 'quarantine', int(now))
-    end
+    if meta[1] or not had_nothing_to_lose() then begin_quarantine(meta[1] or '') end
     call('HSET', META, 'run', run)
+  end
+  if seen ~= run and seen ~= '' then
+    local stands = quarantine and quarantine + math.floor(longest / 1000) > now
+    if not stands or meta[4] ~= seen then begin_quarantine(seen) end
   end
 end
 
@@ -131,8 +150,8 @@ end
 -- Marks the lease dead, and with it its notices and what it last asked for.
 local function finish(lease, at, why)
   expiries[lease] = false
-  call('ZREM', LEASES, lease)
   call('HSET', ENDED, lease, int(at) .. ' ' .. why)
+  call('ZREM', LEASES, lease)
   drop_rows(NEWEST, lease)
   drop_rows(NOTICES, lease)
   let_go(lease, at)
@@ -154,8 +173,9 @@ local function vouched_for(judged_by)
   return math.min(tonumber(judged_by), now)
 end
 
--- What was said when the lease was opened, and the number of its newest renewal.
+-- What was said when the lease was opened, and the number of its newest renewal. Nothing of what cannot be read: such a
+-- lease is gone for its worker, and for the others it lives until it runs out.
 local function details_of(lease)
   local found = call('HMGET', DETAILS, lease, lease .. '#')
-  return found[1], tonumber(found[2] or '0')
+  return match(found[1] or '', '^%d+ %d+ %S+ .*$'), tonumber(found[2] or '0') or 0
 end

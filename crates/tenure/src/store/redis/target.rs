@@ -102,7 +102,7 @@ impl Target {
         }
     }
 
-    /// Goes to where a node of a cluster says that the keys are. One without a host means its own.
+    /// Goes to where a node of a cluster says that the keys are, if that is elsewhere. One without a host means its own.
     pub(super) fn move_to(&self, address: &str) {
         let Some((host, port)) = address.rsplit_once(':') else { return };
         let Ok(port) = port.parse() else { return };
@@ -110,9 +110,17 @@ impl Target {
         if let Place::Tcp(before, _) = &*place {
             let host =
                 if host.is_empty() { before.clone() } else { host.trim_matches(['[', ']']).to_owned() };
-            *place = Place::Tcp(host, port);
-            self.moves.fetch_add(1, Ordering::Relaxed);
+            let moved = Place::Tcp(host, port);
+            if *place != moved {
+                *place = moved;
+                self.start_over();
+            }
         }
+    }
+
+    /// All connections that were made so far are to be replaced.
+    pub(super) fn start_over(&self) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Goes back to where the URL points: the node that was moved to does not answer.
@@ -120,11 +128,11 @@ impl Target {
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         if *place != self.first {
             *place = self.first.clone();
-            self.moves.fetch_add(1, Ordering::Relaxed);
+            self.start_over();
         }
     }
 
-    /// Changes whenever the place does.
+    /// Changes whenever connections are to be replaced: with the place, and with the life of the server.
     pub(super) fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
     }
@@ -289,5 +297,17 @@ mod tests {
         assert_eq!(target.to_string(), "redis://10.0.0.2:7002");
         target.come_back();
         assert_eq!((target.to_string(), target.moves()), ("redis://cache:7000".into(), 3));
+    }
+
+    /// Nobody's connection is replaced for it.
+    #[test]
+    fn a_node_that_is_where_it_was_has_not_moved() {
+        let target = Target::of("redis://cache:7000").expect("it is understood");
+
+        target.move_to("cache:7000");
+        target.move_to(":7000");
+        target.come_back();
+
+        assert_eq!((target.to_string(), target.moves()), ("redis://cache:7000".into(), 0));
     }
 }

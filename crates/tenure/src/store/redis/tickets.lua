@@ -1,5 +1,8 @@
 -- Resources: their seats and queues, who may take a free ticket, who is woken. Follows the prelude in the operations
 -- that need it.
+--
+-- Reading comes before writing: a resource is found whole before anything is written, and what cannot be read is
+-- said by its `damage`. Changes of seats are kept until the resource is saved.
 local LEAVES_TO_THE_NEXT = 100000000 -- the least that a waiter leaves to each one before it
 local MOST_STEPS = 10                -- however far back, nobody waits for more steps once a ticket is free
 local MOST_CLEARED = 8               -- dead waiters that one operation clears
@@ -7,14 +10,21 @@ local WATCHFUL = 8                   -- up to this place waiters look a step aft
 local SOONEST = 1000000              -- nobody is told to look again sooner
 local UNHEARD = 8                    -- to how many more a hint may go on when nobody listens
 local HISTORY_KEPT = 10000
+local MOST_TICKETS = 10000
+local FEW = 16                       -- seats; where there are more they are read when they are needed; 250 * FEW <= AT_ONCE
+local AT_ONCE = 4000                 -- values that one command asks for: Lua's stack holds 8000
+local FIRST_LOOK = 32                -- rows of a queue that are read at first: mostly enough
+local LOOK = 500                     -- and at a time from there on
+local MOST_LOOKED = 1000             -- waiters behind these count as living
+local MOST_PASSED = 10000            -- dead waiters that a hint goes past
 
--- What is known of a lease for good.
+-- What is known of a lease for good; false of one of which nothing is.
 local details = {}
 
 local function learn(lease, row)
   local known = false
-  if row then
-    local ttl, opened_at, channel, label = match(row, '^(%d+) (%d+) (%S+) (.*)$')
+  local ttl, opened_at, channel, label = match(row or '', '^(%d+) (%d+) (%S+) (.*)$')
+  if ttl then
     ttl = tonumber(ttl)
     local step = math.max(LEAVES_TO_THE_NEXT, math.floor(ttl / 150))
     known = {ttl = ttl, step = step, opened_at = tonumber(opened_at), channel = channel, label = label}
@@ -29,118 +39,215 @@ local function about(lease)
   return known
 end
 
--- Looks up the expiries of many leases at once.
+local function label_of(lease)
+  local known = about(lease)
+  return known and known.label or '?'
+end
+
+-- Looks up the expiries of many leases at once, as far as they are not known.
 local function prefetch(leases)
-  for from = 1, #leases, 1000 do
-    local to = math.min(from + 999, #leases)
-    for index, at in ipairs(call('ZMSCORE', LEASES, unpack(leases, from, to))) do
-      expiries[leases[from + index - 1]] = at and tonumber(at)
+  local unknown = {}
+  for _, lease in ipairs(leases) do
+    if expiries[lease] == nil then unknown[#unknown + 1] = lease end
+  end
+  for from = 1, #unknown, AT_ONCE do
+    local to = math.min(from + AT_ONCE - 1, #unknown)
+    for index, at in ipairs(call('ZMSCORE', LEASES, unpack(unknown, from, to))) do
+      expiries[unknown[from + index - 1]] = at and tonumber(at)
+    end
+  end
+end
+
+-- And what else is known of them.
+local function learn_all(leases)
+  for from = 1, #leases, AT_ONCE do
+    local to = math.min(from + AT_ONCE - 1, #leases)
+    for index, row in ipairs(call('HMGET', DETAILS, unpack(leases, from, to))) do
+      learn(leases[from + index - 1], row)
     end
   end
 end
 
 -- When and why the lease of an owner ended; of one that has run out unmarked, as it will be marked.
 local function ending(lease, judged)
-  local row = call('HGET', ENDED, lease)
-  if row then
-    local at, why = match(row, '^(%d+) (%a+)$')
-    return tonumber(at), why
-  end
+  local at, why = match(call('HGET', ENDED, lease) or '', '^(%d+) (%a+)$')
+  if at then return tonumber(at), why end
   return expiry(lease) or judged, 'expired'
 end
 
-local function field(resource, ticket)
-  return resource.name .. '\0' .. int(ticket)
+-- A seat as it is written down, or nothing.
+local function seat_in(row, ticket)
+  if not row then return nil end
+  local since, lease, term, token = match(row, '^(%d+) (%x+) (%d+) (%d+)$')
+  if lease and #lease == 32 then
+    return {ticket = ticket, since = tonumber(since), lease = lease, term = term, token = token}
+  end
+  if match(row, '^%d+$') then return {ticket = ticket, since = tonumber(row)} end
 end
 
-local function write_seat(resource, seat)
-  local row = int(seat.since)
-  if seat.lease then row = row .. ' ' .. seat.lease .. ' ' .. seat.term .. ' ' .. seat.token end
-  call('HSET', SEATS, field(resource, seat.ticket), row)
+-- Some of the seats of a resource, from this ticket on.
+local function read_seats(resource, from, most)
+  local seats, prefix, count = {}, resource.name .. '\0', math.min(from + most, resource.count)
+  for first = from, count - 1, AT_ONCE do
+    local fields = {}
+    for ticket = first, math.min(first + AT_ONCE, count) - 1 do fields[#fields + 1] = prefix .. ticket end
+    for index, row in ipairs(call('HMGET', SEATS, unpack(fields))) do
+      local seat = seat_in(row, first + index - 1)
+      if not seat then resource.damage = 'a seat' end
+      seats[#seats + 1] = seat
+    end
+  end
+  return seats
+end
+
+local function seats_of(resource)
+  if not resource.seats then
+    resource.seats = read_seats(resource, 0, MOST_TICKETS)
+    -- One that was read before may have changed since.
+    if resource.apart then resource.seats[resource.apart.ticket + 1] = resource.apart end
+  end
+  return resource.seats
+end
+
+-- A resource as it is written down.
+local function resource_in(name, row)
+  local tickets, opened_at, lease, seq, arrivals, term, token, count =
+    match(row, '^(%d+) (%d+) (%x+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+  tickets, count = tonumber(tickets), tonumber(count)
+  if not count or count < tickets or count > MOST_TICKETS then
+    return {name = name, damage = 'its record', tickets = 0, count = 0, seats = {}}
+  end
+  return {
+    name = name, tickets = tickets, count = count, arrivals = tonumber(arrivals), term = tonumber(term),
+    token = tonumber(token), set_at = tonumber(opened_at), set_by = lease, set_seq = tonumber(seq),
+    touched = {}, dropped = {},
+  }
+end
+
+-- Those of these names that are there, by name, with their seats where they are few. At most 250.
+local function find_all(names)
+  local found, fields, seats = {}, {}, {}
+  if not names[1] then return found end
+  for index, row in ipairs(call('HMGET', RESOURCES, unpack(names))) do
+    local name = names[index]
+    if row and not found[name] then
+      local resource = resource_in(name, row)
+      found[name] = resource
+      if not resource.damage and resource.count <= FEW then
+        local prefix = name .. '\0'
+        resource.seats = {}
+        for ticket = 0, resource.count - 1 do
+          fields[#fields + 1] = prefix .. ticket
+          seats[#seats + 1] = resource
+        end
+      end
+    end
+  end
+  if not fields[1] then return found end
+  for index, row in ipairs(call('HMGET', SEATS, unpack(fields))) do
+    local resource = seats[index]
+    local seat = seat_in(row, #resource.seats)
+    if not seat then resource.damage = 'a seat' end
+    resource.seats[#resource.seats + 1] = seat
+  end
+  return found
+end
+
+local function find(name)
+  return find_all({name})[name]
+end
+
+-- What to answer when a resource is damaged.
+local function damaged(name, what)
+  return redis.error_reply('TENUREDAMAGED ' .. name .. ': ' .. what)
+end
+
+local function touch(resource, seat)
+  if not seat.touched then
+    seat.touched = true
+    resource.touched[#resource.touched + 1] = seat
+  end
 end
 
 -- Adds free seats up to the number of tickets.
 local function extend(resource)
-  for ticket = #resource.seats, resource.tickets - 1 do
+  local seats = seats_of(resource)
+  for ticket = resource.count, resource.tickets - 1 do
     local seat = {ticket = ticket, since = now}
-    resource.seats[ticket + 1] = seat
-    write_seat(resource, seat)
+    seats[ticket + 1] = seat
+    touch(resource, seat)
   end
+  resource.count = #seats
 end
 
 -- Drops free seats beyond the number of tickets.
 local function trim(resource)
-  local seats = resource.seats
+  if resource.count <= resource.tickets then return end
+  local seats = seats_of(resource)
+  if resource.damage then return end
   while #seats > resource.tickets and not seats[#seats].lease do
-    call('HDEL', SEATS, field(resource, #seats - 1))
+    seats[#seats].dropped = true
+    resource.dropped[#resource.dropped + 1] = resource.name .. '\0' .. (#seats - 1)
     seats[#seats] = nil
     resource.changed = true
   end
+  resource.count = #seats
 end
 
-local function find(name)
-  local row = call('HGET', RESOURCES, name)
-  if not row then return nil end
-  local tickets, opened_at, lease, seq, arrivals, term, token, count =
-    match(row, '^(%d+) (%d+) (%x+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
-  local resource = {
-    name = name, tickets = tonumber(tickets), arrivals = tonumber(arrivals), term = tonumber(term),
-    token = tonumber(token), set_at = tonumber(opened_at), set_by = lease, set_seq = tonumber(seq), seats = {},
-  }
-  for from = 0, count - 1, 1000 do
-    local fields = {}
-    for ticket = from, math.min(from + 999, count - 1) do fields[#fields + 1] = field(resource, ticket) end
-    for index, seat in ipairs(call('HMGET', SEATS, unpack(fields))) do
-      if not seat then error('TENUREDAMAGED a seat is missing') end
-      local since, rest = match(seat, '^(%d+)(.*)$')
-      local found = {ticket = from + index - 1, since = tonumber(since)}
-      if rest ~= '' then found.lease, found.term, found.token = match(rest, '^ (%x+) (%d+) (%d+)$') end
-      resource.seats[from + index] = found
-    end
-  end
-  return resource
-end
-
--- Writes back what belongs to the resource as a whole, if it has changed.
+-- Writes back what has changed.
 local function save(resource)
+  local rows = {}
+  local function write()
+    call('HSET', SEATS, unpack(rows))
+    rows = {}
+  end
+  for _, seat in ipairs(resource.touched) do
+    if not seat.dropped then
+      local row = int(seat.since)
+      if seat.lease then row = row .. ' ' .. seat.lease .. ' ' .. seat.term .. ' ' .. seat.token end
+      rows[#rows + 1] = resource.name .. '\0' .. seat.ticket
+      rows[#rows + 1] = row
+      if #rows == AT_ONCE then write() end
+    end
+    seat.touched = false
+  end
+  if rows[1] then write() end
+  for from = 1, #resource.dropped, AT_ONCE do
+    call('HDEL', SEATS, unpack(resource.dropped, from, math.min(from + AT_ONCE - 1, #resource.dropped)))
+  end
+  resource.touched, resource.dropped = {}, {}
   if not resource.changed then return end
   resource.changed = false
   call('HSET', RESOURCES, resource.name, table.concat({
     int(resource.tickets), int(resource.set_at), resource.set_by, int(resource.set_seq), int(resource.arrivals),
-    int(resource.term), int(resource.token), int(#resource.seats),
+    int(resource.term), int(resource.token), int(resource.count),
   }, ' '))
 end
 
-local is_whole = false
-
--- A resource is made only where none can have been: what is missing while a part of it, or of the others, is there
--- was lost, and somebody may own it.
-local function check_never_made(name)
-  if call('ZSCORE', NAMES, name) or call('HGET', SEATS, name .. '\0' .. '0') then
-    error('TENUREDAMAGED a resource is missing')
-  end
-  if is_whole then return end
-  is_whole = true
-  if call('EXISTS', RESOURCES) == 1 then return end
-  if call('HGET', META, 'made') then error('TENUREDAMAGED the resources are missing') end
-  call('HSET', META, 'made', '1')
-end
-
-local function make(name, tickets, lease, seq)
-  check_never_made(name)
-  local resource = {
-    name = name, tickets = tickets, arrivals = 0, term = 0, token = 0, changed = true,
-    set_at = about(lease).opened_at, set_by = lease, set_seq = seq, seats = {},
-  }
-  call('ZADD', NAMES, 0, name)
-  extend(resource)
-  return resource
-end
-
+-- The seat of this lease. Where there are many, what is written down for the lease says which; if nothing is, all are
+-- looked at.
 local function seat_of(resource, lease)
-  for _, seat in ipairs(resource.seats) do
+  if not resource.seats then
+    local prefix = lease .. '\0' .. resource.name
+    local ticket = match(sub(rows(HELD, prefix, 1)[1] or '', #prefix + 2), '^(%d+) %d+$')
+    local seat = ticket and seat_in(call('HGET', SEATS, resource.name .. '\0' .. ticket), tonumber(ticket))
+    if seat and seat.lease == lease then
+      resource.apart = seat
+      return seat
+    end
+  end
+  for _, seat in ipairs(seats_of(resource)) do
     if seat.lease == lease then return seat end
   end
+end
+
+-- The leases of its owners.
+local function owners_of(resource)
+  local leases = {}
+  for _, seat in ipairs(seats_of(resource)) do
+    if seat.lease then leases[#leases + 1] = seat.lease end
+  end
+  return leases
 end
 
 -- Writes down what happened to an ownership.
@@ -153,27 +260,30 @@ end
 local function vacate(resource, seat, at, what)
   local lease = seat.lease
   call('ZREM', HELD, lease .. '\0' .. resource.name .. '\0' .. int(seat.ticket) .. ' ' .. seat.token)
-  local known = about(lease)
-  if known then record(resource, known.label, seat, what, at) end
+  record(resource, label_of(lease), seat, what, at)
   seat.lease, seat.term, seat.token, seat.since = nil, nil, nil, at
-  write_seat(resource, seat)
+  touch(resource, seat)
   trim(resource)
   if not expiry(lease) then let_go(lease, (ending(lease, at))) end
 end
 
--- The waiters in order: those whom an operator named, the last named first; then by priority; then by arrival. Their
--- leases, and beside them the rows.
-local function waiters(resource)
-  local found, leases, from = rows(QUEUE, resource.name), {}, #resource.name + 45
-  for index, row in ipairs(found) do
-    leases[index] = sub(row, from)
+-- What these rows of the queue say: the leases, and beside them their places. A row that is none of ours is left out.
+local function page_of(resource, rows)
+  local leases, places, from = {}, {}, #resource.name + 2
+  for _, row in ipairs(rows) do
+    if #row == from + 74 then
+      leases[#leases + 1] = sub(row, from + 43)
+      places[#places + 1] = sub(row, from, from + 41)
+    end
   end
-  return leases, found
+  return {count = #rows, last = rows[#rows], leases = leases, places = places}
 end
 
--- Where in the row of a waiter its place begins.
-local function place_in(resource, row)
-  return sub(row, #resource.name + 2, #resource.name + 43)
+-- Some of those who wait, in order, behind the row `after`: first those whom an operator named, the last named first;
+-- then by priority; then by arrival.
+local function waiting(resource, after, most)
+  local from = after and '(' .. after or '[' .. resource.name .. '\0'
+  return page_of(resource, call('ZRANGEBYLEX', QUEUE, from, '(' .. resource.name .. '\1', 'LIMIT', 0, most))
 end
 
 -- The place of one that comes now. All are digits of one length, so that they compare as text in every locale.
@@ -188,20 +298,13 @@ local function take_place(resource, lease, place)
   call('ZADD', QUEUE, 0, resource.name .. '\0' .. place .. ' ' .. lease)
 end
 
-local function place_of(resource, lease)
-  return call('HGET', PLACES, lease .. '\0' .. resource.name)
-end
-
 local function priority_of(place)
   return 2147483647 - tonumber(sub(place, 17, 26))
 end
 
-local function leave_queue(resource, lease)
-  local place = place_of(resource, lease)
-  if place then
-    call('HDEL', PLACES, lease .. '\0' .. resource.name)
-    call('ZREM', QUEUE, resource.name .. '\0' .. place .. ' ' .. lease)
-  end
+local function leave_place(resource, lease, place)
+  call('HDEL', PLACES, lease .. '\0' .. resource.name)
+  call('ZREM', QUEUE, resource.name .. '\0' .. place .. ' ' .. lease)
 end
 
 -- Leaves a notice for the worker of an ownership, if its lease stands. A stronger one that stands already stays.
@@ -217,25 +320,37 @@ local function notify(resource, seat, wish)
   call('ZADD', NOTICES, 0, prefix .. '\0' .. seat.token .. ' ' .. wish)
 end
 
+-- How many rows to read first for waking: as many as could be told.
+local function wakeable(resource)
+  return math.min(resource.tickets + 1, LOOK)
+end
+
 -- Hints those who may take a free ticket at once, and tells the next to look one step later. Where nobody listens
--- the hint goes on to the next.
-local function wake(resource, except, judged)
-  local free = resource.tickets
-  for _, seat in ipairs(resource.seats) do
-    if seat.lease and lives(seat.lease, judged) then free = free - 1 end
+-- the hint goes on to the next. `page` is the first one of the queue, if it is known.
+local function wake(resource, except, judged, page)
+  local most = wakeable(resource)
+  page = page or waiting(resource, nil, most)
+  if page.count == 0 then return end
+  local free, owners = resource.tickets, owners_of(resource)
+  -- Nobody knows how many own it. Those who wait look again by themselves.
+  if resource.damage then return end
+  prefetch(owners)
+  for _, owner in ipairs(owners) do
+    if lives(owner, judged) then free = free - 1 end
   end
-  if free <= 0 then return end
-  local told, unheard, from = 0, 0, #resource.name + 2
-  local first, last = '[' .. resource.name .. '\0', '(' .. resource.name .. '\1'
-  local seen, page = 0, nil
-  repeat
-    page = call('ZRANGEBYLEX', QUEUE, first, last, 'LIMIT', seen, free + 1)
-    seen = seen + #page
-    for _, row in ipairs(page) do
-      local lease = sub(row, from + 43)
-      if lives(lease, judged) then
-        local after = told < free and 0 or about(lease).step
-        if lease == except or call('PUBLISH', about(lease).channel, int(after) .. ' ' .. resource.name) > 0 then
+  local told, unheard, passed = 0, 0, 0
+  while free > 0 and passed < MOST_PASSED do
+    local living = {}
+    prefetch(page.leases)
+    for _, lease in ipairs(page.leases) do
+      if lives(lease, judged) then living[#living + 1] = lease end
+    end
+    learn_all(living)
+    for _, lease in ipairs(living) do
+      local known = details[lease]
+      if known then
+        local after = told < free and 0 or known.step
+        if lease == except or call('PUBLISH', known.channel, int(after) .. ' ' .. resource.name) > 0 then
           told = told + 1
         else
           unheard = unheard + 1
@@ -243,5 +358,8 @@ local function wake(resource, except, judged)
         if told > free or unheard > UNHEARD then return end
       end
     end
-  until #page <= free
+    if page.count < most then return end
+    passed, most = passed + page.count, LOOK
+    page = waiting(resource, page.last, most)
+  end
 end

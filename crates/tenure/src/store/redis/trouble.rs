@@ -17,6 +17,8 @@ pub(super) enum Trouble {
     Late,
     /// What it said is none of ours.
     Odd(String),
+    /// A part of what belongs to this resource is gone or cannot be read.
+    Damaged(String),
     Told(Error),
 }
 
@@ -61,7 +63,7 @@ impl Trouble {
         match self {
             Self::Connection(_) | Self::Late => true,
             Self::Redis(error) => error.is_unrecoverable_error() || error.code() == Some("READONLY"),
-            Self::Odd(_) | Self::Told(_) => false,
+            Self::Odd(_) | Self::Damaged(_) | Self::Told(_) => false,
         }
     }
 
@@ -72,10 +74,15 @@ impl Trouble {
             Self::Told(error) => error,
             Self::Late => Error::unavailable(format!("{what}: it did not answer in time")),
             Self::Odd(how) => Error::corrupt(format!("{what}: it said what Tenure never wrote: {how}")),
+            Self::Damaged(name) => damaged(&what, &name),
             Self::Connection(error) => refused_connection(&what, error),
             Self::Redis(error) => refused_by_server(&what, error),
         }
     }
+}
+
+fn damaged(what: &str, which: &str) -> Error {
+    Error::corrupt(format!("{what}: a part of what it knew is gone or cannot be read: {which}"))
 }
 
 fn refused_connection(what: &str, error: io::Error) -> Error {
@@ -104,9 +111,8 @@ fn refused_by_server(what: &str, error: RedisError) -> Error {
             let hint = "docs/stores.md has the ACL rule";
             Error::refused(format!("{what}: the user lacks a right that Tenure needs; {hint}"))
         }
-        _ if detail.contains("TENUREDAMAGED") => {
-            Error::corrupt(format!("{what}: a part of what it knew about a resource is gone"))
-        }
+        "TENUREDAMAGED" => damaged(what, detail),
+        "TENURELIFE" => Error::refused(format!("{what}: its INFO does not tell its master_replid")),
         "NOAUTH" => Error::refused(format!("{what}: it wants a password, and the URL has none")),
         "WRONGPASS" => Error::refused(format!("{what}: it does not accept this user and password")),
         "READONLY" => Error::unavailable(format!("{what}: it has become a replica")),

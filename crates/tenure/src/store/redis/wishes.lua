@@ -1,8 +1,14 @@
+-- What an operator's wish is about. Follows the tickets.
+local resource = find(ARGV[1])
+if resource then seats_of(resource) end
+if resource and resource.damage then return damaged(resource.name, resource.damage) end
+
 -- The ownership under `token`, or the tokens of those who own instead. One whose lease is marked dead is over.
--- Follows the tickets.
-local function under(resource, token)
+local function under(token)
   local others = {}
-  for _, seat in ipairs(resource and resource.seats or {}) do
+  if not resource then return nil, others end
+  prefetch(owners_of(resource))
+  for _, seat in ipairs(resource.seats) do
     if seat.lease and expiry(seat.lease) then
       if seat.token == token then return seat end
       others[#others + 1] = seat.token
