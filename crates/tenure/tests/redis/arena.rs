@@ -19,6 +19,8 @@ pub(super) struct Arena {
     pub(super) observer: Arc<Observer>,
     credulous: Arc<Observer>,
     pub(super) ttl: Duration,
+    /// How many may own it.
+    pub(super) tickets: u32,
     /// How often those who join from now on renew.
     pub(super) renew: Duration,
     /// `USER:PASSWORD@`, for those who join from now on.
@@ -46,6 +48,7 @@ impl Arena {
             observer: Arc::default(),
             credulous: Arc::default(),
             ttl,
+            tickets: 1,
             renew: ttl / 3,
             credentials: String::new(),
             contestants: Vec::new(),
@@ -54,17 +57,27 @@ impl Arena {
 
     /// Three compete, and one of them owns.
     pub(super) async fn of_three(options: Options, ttl: Duration) -> Self {
-        let mut arena = Self::empty(options, ttl);
+        Self::of(1, options, ttl).await
+    }
+
+    /// So many own it, and two more compete.
+    pub(super) async fn of(tickets: u32, options: Options, ttl: Duration) -> Self {
+        let mut arena = Self { tickets, ..Self::empty(options, ttl) };
         arena.begin().await;
         arena
     }
 
-    /// Three join, and one of them owns.
+    /// Some join, two more than can own it.
     pub(super) async fn begin(&mut self) {
-        for _ in 0..3 {
+        for _ in 0..self.tickets + 2 {
             self.join(Clock::Sane).await;
         }
-        self.until("somebody owns", |arena| arena.observer.owners().len() == 1).await;
+        self.until("all tickets are owned", Self::is_full).await;
+    }
+
+    /// Whether all tickets are owned.
+    pub(super) fn is_full(&self) -> bool {
+        self.observer.owners().len() == self.tickets as usize
     }
 
     /// One more competes, over a good link; while the server is away it tries until it is let in.
@@ -105,7 +118,8 @@ impl Arena {
             credulous.begin_credulous(&who, ticket, token, longer, move || same.holds());
             async {}
         };
-        let campaign = self.contestants[index].worker.campaign(JOB).obtain(watch, |_| async {});
+        let campaign = self.contestants[index].worker.campaign(JOB).tickets(self.tickets);
+        let campaign = campaign.obtain(watch, |_| async {});
         self.contestants[index].campaign = Some(campaign.expect("a campaign"));
     }
 
@@ -124,10 +138,10 @@ impl Arena {
         self.contestants.iter().position(Contestant::is_owner).expect("somebody owns")
     }
 
-    /// Waits until somebody owns under a larger token than this.
+    /// Waits until somebody owns under a larger token than this, and all tickets are owned.
     pub(super) async fn moves_on_from(&self, token: Option<u64>) {
         self.until("the ownership moves on", |arena| {
-            arena.observer.newest_token() > token && arena.observer.owners().len() == 1
+            arena.observer.newest_token() > token && arena.is_full()
         })
         .await;
     }
@@ -137,16 +151,21 @@ impl Arena {
         self.contestants.iter().for_each(|contestant| contestant.proxy.set(link));
     }
 
-    /// At no instant did two own, and tokens rose; and the control shows that this could have been seen.
+    /// At no instant did more own than may, and tokens rose; and the control shows that this could have been seen.
     pub(super) fn assert_survived(&self) {
-        self.observer.assert_exclusive(1);
-        assert!(self.credulous.most() > 1, "the control has seen nothing: {:?}", self.credulous);
+        let tickets = self.tickets as usize;
+        self.observer.assert_exclusive(tickets);
+        assert!(self.credulous.most() > tickets, "the control has seen nothing: {:?}", self.credulous);
     }
 
-    /// The same where nothing was lost: there was one ownership, and it lasts.
+    /// The same where nothing was lost: each ticket had one ownership, and it lasts.
     pub(super) fn assert_undisturbed(&self) {
-        self.observer.assert_exclusive(1);
-        assert_eq!((self.observer.begun(), self.observer.owners().len()), (1, 1), "{:?}", self.observer);
+        self.observer.assert_exclusive(self.tickets as usize);
+        assert!(self.is_undisturbed(), "{:?}", self.observer);
+    }
+
+    pub(super) fn is_undisturbed(&self) -> bool {
+        self.is_full() && self.observer.begun() == self.tickets as usize
     }
 
     /// Lets so much of a ttl go by: faults have a length.

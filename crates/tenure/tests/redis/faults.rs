@@ -17,8 +17,8 @@ fn durable() -> Options {
 
 /// The owner's link goes bad for longer than its lease; the others take over once it has stopped, and it comes back as
 /// one of them.
-async fn the_owner_is_cut_off(link: Link) {
-    let mut arena = Arena::of_three(durable(), TTL).await;
+async fn the_owner_is_cut_off(tickets: u32, link: Link) {
+    let mut arena = Arena::of(tickets, durable(), TTL).await;
     let (owner, token) = (arena.owner().await, arena.observer.newest_token());
 
     arena.contestants[owner].proxy.set(link);
@@ -28,27 +28,29 @@ async fn the_owner_is_cut_off(link: Link) {
     arena.contestants[owner].proxy.set(Link::Pass);
     arena.pass(100).await;
 
-    arena.until("one owns at the end", |arena| arena.observer.owners().len() == 1).await;
+    arena.until("all is owned at the end", Arena::is_full).await;
     arena.assert_survived();
 }
 
-macro_rules! cut_off {
-    ($($case:ident: $link:expr;)+) => {
+/// One test per line, each with its tickets and what else it takes.
+macro_rules! cases {
+    ($run:ident: $($case:ident: $($with:expr),+;)+) => {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                the_owner_is_cut_off($link).await;
+                $run($($with),+).await;
             }
         )+
     };
 }
 
-cut_off! {
-    an_owner_whose_link_is_refused_stops_first: Link::Refuse;
-    an_owner_whose_replies_vanish_stops_first: Link::DropReplies;
-    an_owner_whose_requests_vanish_stops_first: Link::DropRequests;
-    an_owner_whose_link_hangs_stops_first: Link::Hang;
-    an_owner_whose_link_is_half_open_stops_first: Link::HalfOpen;
+cases! { the_owner_is_cut_off:
+    an_owner_whose_link_is_refused_stops_first: 1, Link::Refuse;
+    an_owner_whose_replies_vanish_stops_first: 1, Link::DropReplies;
+    an_owner_whose_requests_vanish_stops_first: 1, Link::DropRequests;
+    an_owner_whose_link_hangs_stops_first: 1, Link::Hang;
+    one_of_three_owners_whose_link_hangs_stops_first: 3, Link::Hang;
+    an_owner_whose_link_is_half_open_stops_first: 1, Link::HalfOpen;
 }
 
 /// Every answer is nearly as old as a lease when it comes: none of it may count for more than it is worth.
@@ -66,25 +68,45 @@ async fn replies_that_come_after_nine_tenths_of_a_ttl_let_nobody_in_twice() {
     arena.assert_survived();
 }
 
+/// Does this a few times within a lease, lets one more join, and waits for longer than a lease.
+async fn disturb(arena: &mut Arena, mut disturbance: impl FnMut(&Arena)) {
+    for _ in 0..5 {
+        disturbance(arena);
+        arena.pass(8).await;
+    }
+    arena.join(Clock::Sane).await;
+    arena.pass(100).await;
+}
+
+fn cut_all(arena: &Arena) {
+    arena.contestants.iter().for_each(|contestant| contestant.proxy.cut());
+}
+
 /// Links that break and come back at once cost nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn links_that_are_cut_again_and_again_cost_nothing() {
     let mut arena = Arena::of_three(durable(), LONG_TTL).await;
 
-    for _ in 0..5 {
-        arena.contestants.iter().for_each(|contestant| contestant.proxy.cut());
-        arena.pass(8).await;
-    }
-    arena.join(Clock::Sane).await;
-    arena.pass(100).await;
+    disturb(&mut arena, cut_all).await;
 
     arena.assert_undisturbed();
 }
 
+/// The control: where they are cut all the time it does cost, and that is seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_forgotten_and_clients_killed_under_load_cost_nothing() {
-    let mut arena = Arena::of_three(durable(), LONG_TTL).await;
+async fn links_that_are_cut_and_do_not_come_back_cost_the_ownership() {
+    let mut arena = Arena::of_three(durable(), TTL).await;
 
+    arena.link_all(Link::Refuse);
+    arena.pass(120).await;
+    arena.link_all(Link::Pass);
+    disturb(&mut arena, |_| {}).await;
+
+    assert!(!arena.is_undisturbed(), "{:?}", arena.observer);
+    arena.observer.assert_exclusive(1);
+}
+
+fn forget_and_kill(arena: &Arena) {
     for words in [
         &["SCRIPT", "FLUSH"][..],
         &["CLIENT", "KILL", "TYPE", "normal"],
@@ -92,10 +114,14 @@ async fn scripts_forgotten_and_clients_killed_under_load_cost_nothing() {
         &["SCRIPT", "FLUSH"],
     ] {
         arena.server.command(words);
-        arena.pass(10).await;
     }
-    arena.join(Clock::Sane).await;
-    arena.pass(100).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_forgotten_and_clients_killed_under_load_cost_nothing() {
+    let mut arena = Arena::of(3, durable(), LONG_TTL).await;
+
+    disturb(&mut arena, forget_and_kill).await;
     arena.assert_undisturbed();
 
     // And the hints are heard again: the next owner does not wait for its next look, which is seconds away.
@@ -104,7 +130,45 @@ async fn scripts_forgotten_and_clients_killed_under_load_cost_nothing() {
     arena.contestants[owner].worker.shutdown().await;
     arena.moves_on_from(token).await;
     assert!(begun.elapsed() < LONG_TTL / 2, "{:?}", begun.elapsed());
+    arena.observer.assert_exclusive(3);
+}
+
+/// The control: a server that takes no scripts any more is like one that is away, and that is seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_that_are_refused_cost_the_ownership() {
+    let mut arena = Arena::empty(durable(), TTL);
+    arena.server.command(&["ACL", "SETUSER", "limited", "on", ">pass", "~*", "&*", "+@all"]);
+    arena.credentials = "limited:pass@".to_owned();
+    arena.begin().await;
+
+    // They may run the scripts that the server has, and send it none.
+    arena.server.command(&["ACL", "SETUSER", "limited", "-eval"]);
+    forget_and_kill(&arena);
+    arena.pass(120).await;
+    arena.server.command(&["ACL", "SETUSER", "limited", "+eval"]);
+    disturb(&mut arena, |_| {}).await;
+
+    assert!(!arena.is_undisturbed(), "{:?}", arena.observer);
     arena.observer.assert_exclusive(1);
+}
+
+/// The control: hints that go nowhere are missed. Without a subscription the next one comes with its next look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_subscription_the_next_owner_is_late() {
+    let mut arena = Arena::empty(durable(), LONG_TTL * 2);
+    arena.server.command(&["ACL", "SETUSER", "deaf", "on", ">pass", "~*", "&*", "+@all", "-subscribe"]);
+    arena.credentials = "deaf:pass@".to_owned();
+    arena.begin().await;
+    arena
+        .until("the others wait", |arena| arena.server.command(&["ZCARD", "{tenure}:queue"]).text() == "2")
+        .await;
+
+    let (owner, token) = (arena.owner().await, arena.observer.newest_token());
+    let begun = std::time::Instant::now();
+    arena.contestants[owner].worker.shutdown().await;
+    arena.moves_on_from(token).await;
+
+    assert!(begun.elapsed() > LONG_TTL / 2, "{:?}", begun.elapsed());
 }
 
 /// A server that is paused for less than the trust costs nothing.
@@ -121,9 +185,8 @@ async fn a_server_that_stops_for_a_moment_costs_nothing() {
 }
 
 /// One that is paused for longer answers with a rush of late requests: none of them revives anything.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stops_beyond_the_ttl_lets_nobody_in_twice() {
-    let mut arena = Arena::of_three(durable(), TTL).await;
+async fn stopped_beyond_the_ttl(tickets: u32) {
+    let mut arena = Arena::of(tickets, durable(), TTL).await;
     let token = arena.observer.newest_token();
 
     arena.server.process().pause();
@@ -136,10 +199,14 @@ async fn a_server_that_stops_beyond_the_ttl_lets_nobody_in_twice() {
     arena.assert_survived();
 }
 
+cases! { stopped_beyond_the_ttl:
+    a_server_that_stops_beyond_the_ttl_lets_nobody_in_twice: 1;
+    a_server_with_three_owners_that_stops_beyond_the_ttl_lets_nobody_in_twice: 3;
+}
+
 /// With its file, a quick restart is another life in which what is owned is confirmed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_killed_and_restarted_within_the_ttl_loses_nothing() {
-    let mut arena = Arena::of_three(durable(), LONG_TTL).await;
+async fn restarted_within_the_ttl(tickets: u32) {
+    let mut arena = Arena::of(tickets, durable(), LONG_TTL).await;
 
     arena.server.kill();
     arena.server.start();
@@ -149,9 +216,13 @@ async fn a_server_that_is_killed_and_restarted_within_the_ttl_loses_nothing() {
     arena.assert_undisturbed();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_restarted_beyond_the_ttl_lets_nobody_in_twice() {
-    let mut arena = Arena::of_three(durable(), TTL).await;
+cases! { restarted_within_the_ttl:
+    a_server_that_is_killed_and_restarted_within_the_ttl_loses_nothing: 1;
+    a_server_with_three_owners_that_is_restarted_within_the_ttl_loses_nothing: 3;
+}
+
+async fn restarted_beyond_the_ttl(tickets: u32) {
+    let mut arena = Arena::of(tickets, durable(), TTL).await;
     let token = arena.observer.newest_token();
 
     arena.server.kill();
@@ -164,10 +235,15 @@ async fn a_server_that_is_restarted_beyond_the_ttl_lets_nobody_in_twice() {
     arena.assert_survived();
 }
 
+cases! { restarted_beyond_the_ttl:
+    a_server_that_is_restarted_beyond_the_ttl_lets_nobody_in_twice: 1;
+    a_server_with_three_owners_that_is_restarted_beyond_the_ttl_lets_nobody_in_twice: 3;
+}
+
 /// Without its data the server knows nobody: nothing is granted until every owner of before has stopped.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_back_without_its_data_lets_nobody_in_twice() {
-    let mut arena = Arena::of_three(Options::new(), TTL).await;
+async fn restarted_without_data(tickets: u32) {
+    // Long, so that the owner still believes when the server is back.
+    let mut arena = Arena::of(tickets, Options::new(), LONG_TTL).await;
     let (owner, token) = (arena.owner().await, arena.observer.newest_token());
 
     // The owner cannot hear of it: only its own clock tells it to stop.
@@ -182,9 +258,13 @@ async fn a_server_that_comes_back_without_its_data_lets_nobody_in_twice() {
     arena.assert_survived();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_emptied_under_load_lets_nobody_in_twice() {
-    let mut arena = Arena::of_three(durable(), TTL).await;
+cases! { restarted_without_data:
+    a_server_that_comes_back_without_its_data_lets_nobody_in_twice: 1;
+    a_server_with_three_owners_that_comes_back_without_its_data_lets_nobody_in_twice: 3;
+}
+
+async fn emptied_under_load(tickets: u32) {
+    let mut arena = Arena::of(tickets, durable(), TTL).await;
     let (owner, token) = (arena.owner().await, arena.observer.newest_token());
 
     arena.contestants[owner].proxy.set(Link::Hang);
@@ -194,6 +274,11 @@ async fn a_server_that_is_emptied_under_load_lets_nobody_in_twice() {
     arena.moves_on_from(token).await;
     arena.contestants[owner].proxy.set(Link::Pass);
     arena.assert_survived();
+}
+
+cases! { emptied_under_load:
+    a_server_that_is_emptied_under_load_lets_nobody_in_twice: 1;
+    a_server_with_three_owners_that_is_emptied_under_load_lets_nobody_in_twice: 3;
 }
 
 /// The control of the two above: a server that vouches for itself falsely is believed, and then two own.

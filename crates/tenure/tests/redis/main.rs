@@ -9,6 +9,7 @@ mod crowds;
 mod damage;
 mod failover;
 mod faults;
+mod fleet;
 mod lives;
 mod opening;
 mod secured;
