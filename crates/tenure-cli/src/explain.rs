@@ -87,12 +87,7 @@ fn reason(owner: &OwnerView, timeline: &Timeline) -> String {
             let began = timeline.stints.iter().find(|stint| stint.token == grant.token.0);
             let began = began.and_then(|stint| stint.began).unwrap_or(owner.owned_for);
             let vacant = ended.saturating_sub(began);
-            writeln!(
-                text,
-                "  {} The ticket was free for {}.",
-                gone(before, what),
-                span(vacant)
-            )
+            writeln!(text, "  {} The ticket was free for {}.", gone(before, what), span(vacant))
         }
     };
     text
