@@ -14,25 +14,22 @@ pub(super) struct Script {
 }
 
 macro_rules! scripts {
-    (@end $file:literal) => {
-        "end)()\n"
-    };
     ($($(#[$doc:meta])* $name:ident: $($file:literal)*;)+) => {
         $(
             $(#[$doc])*
             pub(super) static $name: LazyLock<Script> =
                 LazyLock::new(|| Script::of(concat!(
                     include_str!("prelude.lua"),
-                    $("return (function()\n", include_str!(concat!($file, ".lua")),)*
-                    $(scripts!(@end $file),)*
+                    "return (function()\n",
+                    $(include_str!(concat!($file, ".lua")),)*
+                    "end)()\n",
                 )));
         )+
     };
 }
 
-// All begin with the prelude. Each file that follows is a function within the one before: Lua then finds what it takes
-// from there by its number, and not by a walk over all variables between, which with every run took as long as fifteen
-// commands.
+// All begin with the prelude. What follows it is a function within it: Lua then finds what that takes from the prelude by
+// its number, and not by a walk over all variables between, which with every run took as long as fifteen commands.
 scripts! {
     OPEN: "open";
     RENEW: "renew";
