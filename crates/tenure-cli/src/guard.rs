@@ -2,7 +2,7 @@
 //!
 //! What holds, whatever happens to one of main, guard and command:
 //!
-//! 1. Nobody else starts the command, and it is started only while its lease is live and now is before the deadline.
+//! 1. Nobody else starts the command, and it is started only while main lives, its lease is live, and now is before the deadline.
 //! 2. The lease is ended in the page *before* the first signal of a loss is sent; after that main cannot extend it.
 //! 3. While main lives, the guard acts at the deadline and not before: a hang of main is a deadline that is not moved any
 //!    more. When main is dead it acts at once.
@@ -88,6 +88,8 @@ struct Guard<'a> {
     bereaved: bool,
     /// The child that closes a lease.
     closer: Option<Pid>,
+    /// The lease of a command that main did not live to close.
+    unclosed: Option<LeaseId>,
 }
 
 impl<'a> Guard<'a> {
@@ -119,6 +121,7 @@ impl<'a> Guard<'a> {
             // Looked at after the descriptor is there: from then on its death is seen.
             bereaved: getppid() != Some(main),
             closer: None,
+            unclosed: None,
         })
     }
 
@@ -185,7 +188,9 @@ impl<'a> Guard<'a> {
         }
         let look = self.page.look();
         let lock = lock.filter(|_| !is_planted());
-        let started = match self.present.is_none() && look.allows(number, now()) {
+        // Main may have died after it said so.
+        let may_start = self.present.is_none() && !self.is_main_dead() && look.allows(number, now());
+        let started = match may_start {
             true => Present::start(run, &look, lock, |lock, told| {
                 self.become_command(number, variables, lock, told)
             }),
@@ -198,6 +203,11 @@ impl<'a> Guard<'a> {
                 self.tell(&Told::Over { run, how: How::NotRun(errno) });
             }
         }
+    }
+
+    fn is_main_dead(&self) -> bool {
+        let mut polled = [PollFd::new(&self.main, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// In the child.
@@ -289,6 +299,7 @@ impl<'a> Guard<'a> {
         let Some(present) = self.present.take() else { return };
         let (run, lease, how) = (present.run, present.lease, present.how());
         let is_to_close = present.is_ended_here && !self.bereaved;
+        self.unclosed = self.bereaved.then_some(lease);
         // With the lock: nobody has to wait for the child below.
         drop(present);
         // Main does not move, perhaps; so that nobody waits for it, either.
@@ -321,7 +332,9 @@ impl<'a> Guard<'a> {
     fn leave(&self) -> ! {
         let look = self.page.look();
         if !self.farewell && look.number() > 0 {
-            close(self.settings, look.lease(), Closing::Proved);
+            // Main may have asked for the next one while it gave up the one before.
+            let before = self.unclosed.filter(|lease| *lease != look.lease());
+            close(self.settings, &[Some(look.lease()), before], Closing::Proved);
         }
         process::leave(0)
     }
@@ -330,7 +343,7 @@ impl<'a> Guard<'a> {
     fn close_aside(&self, lease: LeaseId) -> io::Result<Forked> {
         let forked = process::fork()?;
         if let Forked::Child = forked {
-            close(self.settings, lease, Closing::Expired);
+            close(self.settings, &[Some(lease)], Closing::Expired);
             process::leave(0);
         }
         Ok(forked)
@@ -362,14 +375,17 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// Closes a lease over a connection of one's own. If that fails it runs out.
-fn close(settings: &settings::Run, lease: LeaseId, why: Closing) {
+/// Closes leases over a connection of one's own. What fails runs out.
+fn close(settings: &settings::Run, leases: &[Option<LeaseId>], why: Closing) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
         let close = async {
             let store =
                 tenure::Namespace::open_named(settings.place.url(), settings.namespace.as_str()).await?;
-            store.close(lease, why).await
+            for lease in leases.iter().flatten() {
+                store.close(*lease, why).await?;
+            }
+            Ok::<(), tenure::Error>(())
         };
         // The store is away, or does not answer: nothing more can be done.
         let _runs_out = tokio::time::timeout(CLOSING, close).await;

@@ -1,5 +1,10 @@
-//! Main's side of the guard: orders go out, what became of the command comes back. If the guard is dead or stands still, main
-//! does itself what is left to do: it kills guard and tree.
+//! Main's side of the guard: orders go out, what became of the command comes back. What the guard does not do in time main does
+//! itself.
+//!
+//! - A guard that is dead, stopped or held by a tracer is killed with the whole tree, and the ticket is given up: there is nobody
+//!   to run a command any more.
+//! - One that only waits for a processor is left alone as long as the lease is good. When it is over main kills the tree
+//!   itself, a quarter of the margin later, and the guard finds nothing left to do.
 
 use std::cell::Cell;
 use std::io;
@@ -10,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use tenure::guard::{Moment, SharedPage, now};
 use tokio::io::unix::AsyncFd;
 
@@ -22,12 +27,15 @@ use crate::{output, tree};
 
 /// No guard is given up for being late by less: a busy machine does that to anybody.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(50);
-/// Nor is one that only waits for a processor, for less than this, as long as the lease is good.
+/// Nor is one that only waits for a processor for less than this.
 const SHORTEST_LENIENCE: Duration = Duration::from_secs(1);
 /// How long a guard that has nothing to do may take to end.
 const LEAVING: Duration = Duration::from_secs(1);
 /// A process that was killed is gone after so long, unless it hangs in the kernel.
 const DYING: Duration = Duration::from_secs(1);
+
+/// How often in a row nothing must be found.
+const LOOKS: u32 = 10;
 
 /// The guard cannot be relied on any more. Nothing of the command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +56,9 @@ pub(crate) struct Link {
     pid: Pid,
     page: Arc<SharedPage>,
     strangers: Vec<Pid>,
-    /// How late a guard may be that does not run, or under a lease that is over: a quarter of the margin.
+    /// How late a guard may be: a quarter of the margin.
     patience: Duration,
-    /// How late one may be that runs, or would if it had a processor, while the lease is good.
+    /// How late one may be that would go on if it had a processor.
     lenience: Duration,
     lateness: Cell<Lateness>,
     runs: Cell<u64>,
@@ -160,14 +168,17 @@ impl Link {
         let late = self.page.late_by(now);
         let counted = if late.is_zero() { Duration::ZERO } else { (counted + seen).min(late) };
         self.lateness.set(Lateness { looked_at: now, counted });
-        let is_late = counted >= self.patience && (counted >= self.lenience || !self.may_be_late(now));
-        if is_late { Err(self.take_over("stands still")) } else { Ok(()) }
-    }
-
-    /// Whether there is time to wait for a guard that would go on if it had a processor.
-    fn may_be_late(&self, now: Moment) -> bool {
+        if counted < self.patience {
+            return Ok(());
+        }
+        if counted >= self.lenience || tree::stands_still(self.pid) {
+            return Err(self.take_over("stands still"));
+        }
         let is_good = |(_, lease)| self.page.look().allows(lease, now);
-        self.present.get().is_some_and(is_good) && !tree::stands_still(self.pid)
+        if !self.present.get().is_some_and(is_good) {
+            tree::kill_below(self.pid);
+        }
+        Ok(())
     }
 
     /// Kills the guard and everything below it, and comes back when nothing is left. Blocks.
@@ -178,14 +189,17 @@ impl Link {
         output::guard_lost(why);
         // Then all that it had is ours.
         let _gone = kill_process(self.pid, Signal::KILL);
-        let (began, mut is_told) = (now(), false);
+        let (began, mut is_told, mut quiet) = (now(), false, 0);
         loop {
             tree::kill_children(&self.strangers);
-            if tree::reap().is_empty
-                || tree::children(rustix::process::getpid())
-                    .iter()
-                    .all(|child| self.strangers.contains(child))
-            {
+            if tree::reap().is_empty {
+                return GuardLost;
+            }
+            // With children of before that stay, what is left can only be looked for, and may be missed once.
+            let is_quiet = !self.strangers.is_empty()
+                && tree::children(getpid()).iter().all(|child| self.strangers.contains(child));
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            if quiet > LOOKS {
                 return GuardLost;
             }
             if !is_told && now().longest_since(began) > DYING {

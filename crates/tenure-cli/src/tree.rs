@@ -5,11 +5,15 @@
 //! - Gone is the tree when the kernel says that there are no children (ECHILD), and not before.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
+
+/// So often it is looked for processes that were not told yet. One that starts others faster is killed later.
+const ROUNDS: usize = 16;
 
 /// What became of the children, as far as it is known.
 #[derive(Debug, Default)]
@@ -44,33 +48,52 @@ pub(crate) fn kill_children(but: &[Pid]) {
     }
 }
 
-/// Sends a signal to everything below this process, and lets what is stopped run so that it can obey.
+/// Sends a signal to everything below this process, once, and lets what is stopped run so that it can obey.
 pub(crate) fn signal_all(signal: Signal) {
-    let mut parents = vec![getpid()];
-    while let Some(parent) = parents.pop() {
-        for child in children(parent) {
-            // Its pid may have become another's between two looks, but not once it is held.
-            if let Ok(held) = pidfd_open(child, PidfdFlags::empty())
-                && parent_of(child) == Some(parent)
-            {
-                for signal in [signal, Signal::CONT] {
-                    let _gone = pidfd_send_signal(&held, signal);
-                }
-                parents.push(child);
+    let mut told: Vec<Pid> = Vec::new();
+    // Who loses its parent by the signal is found in another place.
+    for _ in 0..ROUNDS {
+        // All are held before the first one is told.
+        let found: Vec<(Pid, OwnedFd)> =
+            below(getpid()).into_iter().filter(|(pid, _)| !told.contains(pid)).collect();
+        if found.is_empty() {
+            return;
+        }
+        for (pid, held) in found {
+            for signal in [signal, Signal::CONT] {
+                let _gone = pidfd_send_signal(&held, signal);
             }
+            told.push(pid);
         }
     }
 }
 
+/// Kills everything below another process, which is its subreaper: come again until that one says that nothing is left.
+pub(crate) fn kill_below(process: Pid) {
+    for (_, held) in below(process) {
+        let _gone = pidfd_send_signal(&held, Signal::KILL);
+    }
+}
+
+/// Everything below a process. A pid may become another's between two looks, but not once it is held.
+fn below(process: Pid) -> Vec<(Pid, OwnedFd)> {
+    let (mut parents, mut below) = (vec![process], Vec::new());
+    while let Some(parent) = parents.pop() {
+        for child in children(parent) {
+            if let Ok(held) = pidfd_open(child, PidfdFlags::empty())
+                && parent_of(child) == Some(parent)
+            {
+                below.push((child, held));
+                parents.push(child);
+            }
+        }
+    }
+    below
+}
+
 /// How many there are below this process.
 pub(crate) fn count() -> usize {
-    let (mut parents, mut count) = (vec![getpid()], 0);
-    while let Some(parent) = parents.pop() {
-        let children = children(parent);
-        count += children.len();
-        parents.extend(children);
-    }
-    count
+    below(getpid()).len()
 }
 
 /// The children of a process. Those that come and go meanwhile may be missing.

@@ -38,10 +38,12 @@ impl Arena {
     pub(crate) fn new(url: &str, victim: Victim, fault: Fault) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let store = runtime.block_on(tenure::Namespace::open(url)).expect("a store");
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("lives")).expect("a folder");
         Self {
             victim,
             fault,
-            folder: tempfile::tempdir().expect("a folder"),
+            folder,
             url: url.to_owned(),
             resource: format!("{victim}-{fault}").replace(' ', ""),
             planted: None,
@@ -64,23 +66,38 @@ impl Arena {
 
     /// Sees to it that two compete: one owns, with all its family, the other waits. Says who the owner is.
     pub(crate) fn set_up(&mut self, after: u64) -> Result<Owner, String> {
-        self.fleet.retain_mut(|tenure| tenure.child.try_wait().expect("an answer").is_none());
-        while self.fleet.len() < 2 {
-            let tenure = self.start();
-            self.fleet.push(tenure);
-        }
-        let family = self.until("a command with its family", || {
-            let lives = self.lives();
-            let term = lives.iter().map(|life| life.term).max().filter(|term| *term > after)?;
-            let family: Vec<Life> = lives.into_iter().filter(|life| life.term == term).collect();
-            (family.len() == 3).then_some(family)
-        })?;
-        self.until("one that waits", || (self.view()?.waiters.len() == 1).then_some(()))?;
+        let began = Instant::now();
+        let family = loop {
+            // One of before may just be about to end.
+            self.fleet.retain_mut(|tenure| tenure.child.try_wait().expect("an answer").is_none());
+            while self.fleet.len() < 2 {
+                let tenure = self.start();
+                self.fleet.push(tenure);
+            }
+            match self.family(after).filter(|_| self.view().is_some_and(|view| view.waiters.len() == 1)) {
+                Some(family) => break family,
+                None if began.elapsed() > LIMIT => {
+                    return Err(format!(
+                        "waited in vain for an owner and a waiter; they said:\n{}",
+                        self.said()
+                    ));
+                }
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
         let main = self.main(&family[0].worker).ok_or("the owner is none of ours")?;
         let guard = children(main).into_iter().next().ok_or("there is no guard")?;
         let root = family.iter().find(|life| life.part == "root").ok_or("there is no root")?;
         let command = Pid::from_raw(root.pid).ok_or("no pid")?;
         Ok(Owner { main, guard, command, term: root.term, family })
+    }
+
+    /// The three processes of the latest command, if it is a later one than that.
+    fn family(&self, after: u64) -> Option<Vec<Life>> {
+        let lives = self.lives(after);
+        let term = lives.iter().map(|life| life.term).max()?;
+        let family: Vec<Life> = lives.into_iter().filter(|life| life.term == term).collect();
+        (family.len() == 3).then_some(family)
     }
 
     fn start(&self) -> Tenure {
@@ -116,8 +133,9 @@ impl Arena {
         self.fleet.iter().find(|tenure| tenure.label == label).map(|tenure| Pid::from_child(&tenure.child))
     }
 
-    pub(crate) fn lives(&self) -> Vec<Life> {
-        tree::read(self.folder.path())
+    /// The lives of commands with later terms.
+    pub(crate) fn lives(&self, after: u64) -> Vec<Life> {
+        tree::read(self.folder.path(), after)
     }
 
     fn view(&self) -> Option<tenure::ResourceView> {
@@ -138,8 +156,20 @@ impl Arena {
             if began.elapsed() > LIMIT {
                 return Err(format!("waited in vain for {what}; they said:\n{}", self.said()));
             }
-            std::thread::sleep(Duration::from_millis(3));
+            std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Everything that runs here: it knows its folder.
+    fn processes(&self) -> Vec<Pid> {
+        let folder = self.folder.path().as_os_str().as_encoded_bytes();
+        let pids = std::fs::read_dir("/proc").expect("it is mounted").flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let is_here = |pid: &i32| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.windows(folder.len()).any(|part| part == folder) && is_alive(*pid)
+        };
+        pids.filter(is_here).filter_map(Pid::from_raw).collect()
     }
 
     /// What all of them told people.
@@ -162,20 +192,17 @@ impl Drop for Arena {
             let _gone = kill_process(Pid::from_child(&tenure.child), Signal::KILL);
             let _gone = tenure.child.wait();
         }
-        // Their guards end what is left; what a planted bug left behind is ours.
+        // Their guards end what is left; what a planted bug left behind is ours, also what was just about to start.
         let began = Instant::now();
-        while self.lives().iter().any(|life| is_alive(life.pid)) && began.elapsed() < Duration::from_secs(5) {
+        let mut left = self.processes();
+        while !left.is_empty() && began.elapsed() < Duration::from_secs(5) {
             if self.planted.is_some() {
-                for pid in self
-                    .lives()
-                    .iter()
-                    .filter(|life| is_alive(life.pid))
-                    .filter_map(|life| Pid::from_raw(life.pid))
-                {
+                for pid in left {
                     let _gone = kill_process(pid, Signal::KILL);
                 }
             }
             std::thread::sleep(Duration::from_millis(5));
+            left = self.processes();
         }
     }
 }

@@ -132,13 +132,9 @@ impl Held {
                 }
             }
             held.send(()).expect("somebody waits");
-            while is_let_go.recv_timeout(std::time::Duration::from_millis(2))
-                == Err(mpsc::RecvTimeoutError::Timeout)
-            {
-                let flags = libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
-                // SAFETY: the status is not asked for.
-                let bury_one = || unsafe { libc::waitpid(-1, std::ptr::null_mut(), flags) } > 0;
-                while burial == Burial::AtOnce && bury_one() {}
+            let tick = std::time::Duration::from_millis(2);
+            while is_let_go.recv_timeout(tick) == Err(mpsc::RecvTimeoutError::Timeout) {
+                while burial == Burial::AtOnce && is_one_buried() {}
             }
             for thread in &threads {
                 // SAFETY: takes numbers; an error means that the thread has ended.
@@ -153,6 +149,13 @@ impl Held {
         drop(self.let_go);
         self.tracer.join().expect("the tracer ends");
     }
+}
+
+/// Buries one that this thread traced and that has ended, if there is one.
+fn is_one_buried() -> bool {
+    let flags = libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
+    // SAFETY: the status is not asked for.
+    unsafe { libc::waitpid(-1, std::ptr::null_mut(), flags) > 0 }
 }
 
 fn threads(of: Pid) -> Vec<i32> {

@@ -7,7 +7,9 @@
 //! - the next one starts in time: 100 ms after `kill -9` of main or command, otherwise within what was left of the lease plus
 //!   50 ms.
 //!
-//! `TENURE_BED_ROUNDS=20 cargo test -p tenure-cli --test bed -- --nocapture` runs it at length and shows the figures.
+//! `TENURE_BED_ROUNDS=20 cargo test -p tenure-cli --test bed -- --nocapture` runs it at length and shows the figures;
+//! `TENURE_BED_ONLY='kill -9 of main'` only some of it. On a machine that has more to do than it can, what is late is forgiven
+//! up to a second, by the kernel's own count of who waited for a processor; two at once never are.
 #![cfg(target_os = "linux")]
 
 mod arena;
@@ -53,7 +55,9 @@ fn postgres_survives_whatever_happens_to_one_of_them() {
 /// after the other, so that they measure `tenure` and not each other.
 fn survive(store: &str, url: &str) {
     let all = || Victim::ALL.into_iter().flat_map(|victim| Fault::ALL.map(|fault| (victim, fault)));
-    let (quick, slow): (Vec<_>, Vec<_>) = all().partition(|(_, fault)| fault.is_deadly());
+    let only = std::env::var("TENURE_BED_ONLY").unwrap_or_default();
+    let wanted = |(victim, fault): &(Victim, Fault)| format!("{fault} of {victim}").contains(&only);
+    let (quick, slow): (Vec<_>, Vec<_>) = all().filter(wanted).partition(|(_, fault)| fault.is_deadly());
     let mut scores: Vec<Scores> = std::thread::scope(|scope| {
         let slow: Vec<_> = slow
             .into_iter()
@@ -106,11 +110,11 @@ fn what_sigkill_does_not_end_is_reported_and_its_lease_is_not_closed() {
     let done = inflict(Fault::Kill, owner.main);
     let will_not_die = "of its processes will not die; the lease is not closed";
     arena.until("a report", || arena.said().contains(will_not_die).then_some(())).expect("a report");
-    assert!(arena.lives().iter().all(|life| life.term == owner.term), "nobody else begins");
+    assert!(arena.lives(owner.term).is_empty(), "nobody else begins");
     held.let_go();
     done.undo();
 
-    let next = || arena.lives().into_iter().find(|life| life.term > owner.term);
+    let next = || arena.lives(owner.term).into_iter().find(|life| life.part == "root");
     let next = arena.until("the next command", next).expect("the next command");
     assert!(!next.overlaps);
 }

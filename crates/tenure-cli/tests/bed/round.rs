@@ -27,11 +27,11 @@ pub(crate) struct Took {
 
 /// Lets it happen once.
 pub(crate) fn play(arena: &mut Arena) -> Result<Took, String> {
-    let latest = arena.lives().iter().map(|life| life.term).max().unwrap_or(0);
-    let alive = |life: &Life| is_alive(life.pid);
-    // The one that runs since the last round stays, if all of it does.
-    let after =
-        if arena.lives().iter().any(|life| life.term == latest && alive(life)) { latest - 1 } else { latest };
+    let lives = arena.lives(0);
+    let latest = lives.iter().map(|life| life.term).max().unwrap_or(0);
+    // The one that runs since the last round stays.
+    let is_running = lives.iter().any(|life| life.term == latest && is_alive(life.pid));
+    let after = if is_running { latest - 1 } else { latest };
     let owner = arena.set_up(after)?;
 
     let left = arena.lease_left();
@@ -49,9 +49,8 @@ pub(crate) fn play(arena: &mut Arena) -> Result<Took, String> {
     } else {
         left + EXCESS
     };
-    let next = arena.until("the next command", || {
-        arena.lives().into_iter().find(|life| life.term > owner.term && life.part == "root")
-    });
+    let next = arena
+        .until("the next command", || arena.lives(owner.term).into_iter().find(|life| life.part == "root"));
     done.undo();
     let next = next?;
 
@@ -84,7 +83,7 @@ fn stalled_us() -> u64 {
 fn still_owns(arena: &Arena, owner: &Owner) -> Result<(), String> {
     let until_us = now_us() + u64::try_from((TTL * 5 / 4).as_micros()).unwrap_or(u64::MAX);
     arena.until("a lease's length", || (now_us() > until_us).then_some(()))?;
-    match arena.lives().iter().find(|life| life.term > owner.term) {
+    match arena.lives(owner.term).first() {
         Some(other) => Err(format!("a command that only hung was taken for dead: {other:?}")),
         None => Ok(()),
     }
@@ -93,9 +92,10 @@ fn still_owns(arena: &Arena, owner: &Owner) -> Result<(), String> {
 /// Nothing of another command was alive when this one started, by the lock and by what they wrote down.
 fn alone(arena: &Arena, next: &Life) -> Result<(), String> {
     if next.overlaps {
-        return Err(format!("two commands were alive at once, by their lock: {next:?}"));
+        let said = arena.said();
+        return Err(format!("two commands were alive at once, by their lock: {next:?}; they said:\n{said}"));
     }
-    let lives = arena.lives();
+    let lives = arena.lives(0);
     match lives.iter().find(|life| life.term < next.term && life.last_us >= next.first_us) {
         Some(before) => Err(format!("two commands were alive at once: {before:?} and {next:?}")),
         None => Ok(()),

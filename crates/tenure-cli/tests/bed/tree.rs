@@ -1,8 +1,8 @@
 //! A command with a family: a shell with a child, and a daemon (two forks and a session of its own). All of them write down
 //! every 20 ms that they live, and hold one lock together, which the next command has to win.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -29,21 +29,20 @@ fn lives() {
     let folder = Path::new(&folder);
     let part = std::env::var(PART).unwrap_or_else(|_| "root".to_owned());
     // The first thing of all: from here on it counts as alive.
-    let began_us = now_us();
-    if part == "root" {
-        let lock = File::create(folder.join("alive")).expect("a file");
-        let is_alone = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        record(folder, &part, began_us, if is_alone { "starts" } else { "overlaps" });
+    let first_us = now_us();
+    let lock = (part == "root").then(|| File::create(folder.join("alive")).expect("a file"));
+    let is_alone = |lock: &File| flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+    let overlaps = !lock.as_ref().is_none_or(is_alone);
+    let book = Book::new(folder, &part, first_us, overlaps);
+    if let Some(lock) = lock {
         // Inherited by everybody below, and never let go.
         fcntl_setfd(&lock, FdFlags::empty()).expect("a flag");
         std::mem::forget(lock);
         start_family();
-    } else {
-        record(folder, &part, began_us, "starts");
     }
     loop {
         std::thread::sleep(EVERY);
-        record(folder, &part, now_us(), "lives");
+        book.note(now_us());
     }
 }
 
@@ -68,13 +67,31 @@ pub(crate) fn now_us() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000
 }
 
-/// One write each: lines of several processes do not mix.
-fn record(folder: &Path, part: &str, at_us: u64, what: &str) {
-    let told = |name: &str| std::env::var(name).unwrap_or_default();
-    let (pid, term, worker) = (std::process::id(), told("TENURE_TERM"), told("TENURE_WORKER"));
-    let line = format!("{at_us} {what} {part} {pid} {term} {worker}\n");
-    let file = OpenOptions::new().append(true).create(true).open(folder.join("lives"));
-    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("it can be written");
+/// What one process writes down, in a file of its own whose name says who it is.
+struct Book {
+    file: File,
+    first_us: u64,
+    rest: String,
+}
+
+impl Book {
+    fn new(folder: &Path, part: &str, first_us: u64, overlaps: bool) -> Self {
+        let told = |name: &str| std::env::var(name).unwrap_or_default();
+        let name = format!("{} {part} {}", told("TENURE_TERM"), std::process::id());
+        let (unfinished, path) = (folder.join(format!("{name}.new")), folder.join("lives").join(name));
+        let file = File::create(&unfinished).expect("a file");
+        let book = Self { file, first_us, rest: format!("{} {overlaps}", told("TENURE_WORKER")) };
+        book.note(first_us);
+        // Whoever sees it sees all of it.
+        std::fs::rename(unfinished, path).expect("it is there");
+        book
+    }
+
+    /// Always as long as before: one write, seen whole or not at all.
+    fn note(&self, last_us: u64) {
+        let line = format!("{:020} {last_us:020} {}", self.first_us, self.rest);
+        self.file.write_all_at(line.as_bytes(), 0).expect("it can be written");
+    }
 }
 
 /// One process of a command.
@@ -90,27 +107,27 @@ pub(crate) struct Life {
     pub(crate) overlaps: bool,
 }
 
-/// All lives that were written down so far, in the order of their beginning.
-pub(crate) fn read(folder: &Path) -> Vec<Life> {
-    let text = std::fs::read_to_string(folder.join("lives")).unwrap_or_default();
-    let mut lives: Vec<Life> = Vec::new();
-    // The last line may be half written.
-    for line in text.rsplit_once('\n').map_or("", |(whole, _)| whole).lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [at, what, part, pid, term, worker] = words[..] else { panic!("no record: {line}") };
-        let (at, pid, term) =
-            (at.parse().expect("a time"), pid.parse().expect("a pid"), term.parse().expect("a term"));
-        match lives.iter_mut().find(|life| (life.pid, life.term) == (pid, term)) {
-            Some(life) => life.last_us = at,
-            None => lives.push(Life {
+/// The lives of commands with later terms that were written down so far.
+pub(crate) fn read(folder: &Path, after: u64) -> Vec<Life> {
+    let mut lives = Vec::new();
+    for entry in std::fs::read_dir(folder.join("lives")).expect("a folder").flatten() {
+        let name = entry.file_name().into_string().expect("UTF-8");
+        let [term, part, pid] = name.split(' ').collect::<Vec<_>>()[..] else { panic!("no name: {name}") };
+        let term: u64 = term.parse().expect("a term");
+        if term > after {
+            let text = std::fs::read_to_string(entry.path()).expect("it is there");
+            let [first, last, worker, overlaps] = text.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("no record: {text}")
+            };
+            lives.push(Life {
                 part: part.to_owned(),
-                pid,
+                pid: pid.parse().expect("a pid"),
                 term,
                 worker: worker.to_owned(),
-                first_us: at,
-                last_us: at,
-                overlaps: what == "overlaps",
-            }),
+                first_us: first.parse().expect("a time"),
+                last_us: last.parse().expect("a time"),
+                overlaps: overlaps == "true",
+            });
         }
     }
     lives

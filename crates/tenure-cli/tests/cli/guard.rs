@@ -159,6 +159,23 @@ fn the_command_itself_dies_with_tenure_and_guard_in_one_stroke() {
 }
 
 #[test]
+fn a_command_is_not_started_for_a_tenure_that_has_died_since_it_asked() {
+    let scene = Scene::new();
+    let (mut first, mut second) = pair(&scene);
+    let guard = second.guard();
+
+    send(guard, Signal::STOP);
+    first.kill();
+    // It has asked by then, and gives a stopped guard a quarter of its margin of 6 s.
+    until("it owns", || (scene.standing().0 == ["b"]).then_some(()));
+    second.kill();
+    send(guard, Signal::CONT);
+
+    until("the guard has closed the lease and ended", || (!is_alive(guard)).then_some(()));
+    assert_eq!((scene.lives().len(), scene.standing()), (1, (vec![], vec![])));
+}
+
+#[test]
 fn a_command_is_not_started_by_a_guard_that_comes_too_late() {
     let scene = Scene::new();
     let mut first = scene.start("a", &["--ttl", "1s"]);

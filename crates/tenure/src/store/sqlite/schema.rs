@@ -47,7 +47,7 @@ const UNENDED: &str = concat!(
 );
 const MOVE: &str = "UPDATE lease SET boot = ?2, expires_at = ?3,
     lock_dev = NULL, lock_ino = NULL, pid = NULL, pid_started = NULL, pid_ns = NULL WHERE id = ?1";
-const JOIN: &str = "INSERT INTO namespace (name) VALUES (?1) ON CONFLICT DO NOTHING";
+const JOIN: &str = "INSERT INTO namespace (name) VALUES (?1)";
 const NAMESPACE: &str = "SELECT id FROM namespace WHERE name = ?1";
 
 /// A connection that is ready for steps.
@@ -129,8 +129,7 @@ fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missi
     let folder = fs::metadata(&place.folder)
         .map_err(|error| refused_by_kernel("open the folder", &place.folder, error))?;
     let proofs = settle(&step, place, host, Home { file, folder: Identity::of(&folder) })?;
-    step.prepare_cached(JOIN)?.execute([namespace.as_str()])?;
-    let namespace = step.prepare_cached(NAMESPACE)?.query_row([namespace.as_str()], |row| row.get(0))?;
+    let namespace = join(&step, namespace)?;
     step.commit()?;
     drop(proofs);
     db.execute_batch("PRAGMA synchronous = NORMAL")?;
@@ -140,6 +139,18 @@ fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missi
     let files = place.files().map_err(|error| refused_by_kernel("open", &place.path, error))?;
     let files = files.filter(|files| files.database == file && !has_moved(&db));
     Ok(Connected { db, files: files.ok_or_else(|| replaced(place))?, namespace })
+}
+
+/// The number of a namespace, which is made if need be. One that is known already costs no write, and so no sync: each process
+/// opens the file several times.
+fn join(step: &Transaction<'_>, namespace: &Namespace) -> Outcome<i64> {
+    let mut find = step.prepare_cached(NAMESPACE)?;
+    let found = find.query_row([namespace.as_str()], |row| row.get(0)).optional()?;
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    step.prepare_cached(JOIN)?.execute([namespace.as_str()])?;
+    Ok(find.query_row([namespace.as_str()], |row| row.get(0))?)
 }
 
 fn replaced(place: &Place) -> Trouble {
