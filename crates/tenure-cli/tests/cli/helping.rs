@@ -2,8 +2,19 @@
 
 use super::scene::Scene;
 
-const COMMANDS: [&str; 10] =
-    ["run", "status", "history", "step-down", "explain", "doctor", "config", "demo", "completions", "man"];
+const COMMANDS: [&str; 11] = [
+    "run",
+    "status",
+    "history",
+    "step-down",
+    "explain",
+    "doctor",
+    "config",
+    "demo",
+    "completions",
+    "man",
+    "schema",
+];
 
 fn told(scene: &Scene, arguments: &[&str]) -> String {
     let output = scene.done(arguments);
