@@ -72,23 +72,36 @@ impl Found {
         self.values.is_empty()
     }
 
-    /// The same command line, with what was found in place of its defaults.
-    pub(crate) fn apply_to(&self, command: clap::Command) -> clap::Command {
-        let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
-        names
-            .into_iter()
-            .fold(command, |command, name| command.mut_subcommand(name, |one| self.apply_to_one(one)))
+    /// The same command line, with what was found in place of its defaults. `typed` is what was understood without.
+    pub(crate) fn apply_to(&self, command: clap::Command, typed: &ArgMatches) -> clap::Command {
+        match typed.subcommand() {
+            Some((name, typed)) => command.mut_subcommand(name, |one| self.apply_to_one(one, typed)),
+            None => command,
+        }
     }
 
-    fn apply_to_one(&self, command: clap::Command) -> clap::Command {
-        let has = |command: &clap::Command, id: &str| command.get_arguments().any(|arg| arg.get_id() == id);
+    fn apply_to_one(&self, command: clap::Command, typed: &ArgMatches) -> clap::Command {
+        // By its long name, too: what is told by its place is another thing.
+        let has = |command: &clap::Command, known: &Known| {
+            command
+                .get_arguments()
+                .any(|arg| arg.get_id() == known.id().as_str() && arg.get_long() == Some(known.key))
+        };
         KNOWN.iter().fold(command, |command, known| match self.values.get(known.key) {
-            Some((value, _)) if has(&command, &known.id()) => {
+            Some((value, _)) if has(&command, known) && !is_overruled(known, typed) => {
                 command.mut_arg(known.id(), |arg| arg.default_value(value.clone()))
             }
             _ => command,
         })
     }
+}
+
+/// Whether something was typed that excludes the setting.
+fn is_overruled(known: &Known, typed: &ArgMatches) -> bool {
+    let is_typed = |id: &str| {
+        typed.try_contains_id(id).unwrap_or(false) && typed.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    known.excludes.is_some_and(is_typed)
 }
 
 /// Other programs have variables, too, and an orchestrator makes some for a service of our name; but what looks like a

@@ -114,7 +114,10 @@ impl Findings {
         let worst = span(self.figures.worst_failover());
         match self.proves_deaths {
             true => format!("milliseconds after a process dies; {worst} at worst, after one that hangs"),
-            false => format!("{worst} at worst after an owner dies: its lease, 50ms and the slowest answer"),
+            false => format!(
+                "{worst} at worst after an owner dies: its lease, 50ms and the slowest answer; milliseconds where the guard of \
+                 `tenure run` reports it"
+            ),
         }
     }
 }

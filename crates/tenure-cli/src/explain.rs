@@ -43,9 +43,8 @@ fn sentences(view: &ResourceView, timeline: &Timeline, place: &Place) -> String 
     for owner in view.owners.iter().take(EXPLAINED) {
         text += &format!("\n{}", death(owner, view, place));
     }
-    if let Some(most) = timeline.flapping() {
-        let within = span(timeline::FLAPPING_WITHIN);
-        text += &format!("\nFlapping: the owner changed {most} times within {within}.\n");
+    if let Some((most, within)) = timeline.flapping() {
+        text += &format!("\nFlapping: the owner changed {most} times within {}.\n", span(within));
     }
     text
 }
@@ -155,7 +154,10 @@ fn death(owner: &OwnerView, view: &ResourceView, place: &Place) -> String {
             "{next} within milliseconds, because a lock of the kernel proves that its process is gone; should the process \
              only hang, {end}"
         ),
-        false => format!("{next} {end}"),
+        false => format!(
+            "{next} within milliseconds if it runs under `tenure run`, whose guard reports the death; otherwise, or if its \
+             guard or its host went with it, {end}"
+        ),
     };
     let told = if owner.left.is_zero() {
         ""

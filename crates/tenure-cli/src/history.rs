@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Colour, Style, Table, clean, span};
 use crate::reading::Reading;
 use crate::settings::named;
-use crate::timeline::{self, FLAPPING_WITHIN, Stint, Timeline, code, letter, why};
+use crate::timeline::{self, Stint, Timeline, code, letter, why};
 
 /// Grows when a field changes its meaning or goes. New fields may come without.
 const VERSION: u32 = 1;
@@ -128,7 +128,7 @@ impl<'a> Resource<'a> {
         Self {
             resource: name,
             vacant_for_ms: millis(timeline.vacant_for(since)),
-            changes: timeline.changes().len(),
+            changes: timeline.changes().values().map(Vec::len).sum(),
             flapping: timeline.flapping().is_some(),
             ownerships: timeline.stints.iter().map(ownership).collect(),
             vacancies: vacancies.collect(),
@@ -145,8 +145,8 @@ fn millis(span: Duration) -> u64 {
 fn text(name: &str, timeline: &Timeline, since: Option<Duration>, style: Style) -> String {
     let shown = since.map_or(timeline.reaches(), |since| since.min(timeline.reaches()));
     let mut text = format!("{}: {}\n", style.paint(Colour::Strong, &clean(name)), summary(timeline, shown));
-    if let Some(most) = timeline.flapping() {
-        let line = format!("flapping: the owner changed {most} times within {}", span(FLAPPING_WITHIN));
+    if let Some((most, within)) = timeline.flapping() {
+        let line = format!("flapping: the owner changed {most} times within {}", span(within));
         text += &format!("{}\n", style.paint(Colour::Warning, &line));
     }
     text + &bars(timeline, shown, style) + &table(timeline, style)

@@ -68,7 +68,9 @@ fn understood() -> Result<(Args, ArgMatches, Found), Misunderstood> {
             let found = Found::gather().map_err(Misunderstood::Settings)?;
             let typed = match found.is_empty() {
                 true => typed,
-                false => found.apply_to(command()).try_get_matches().map_err(Misunderstood::ByClap)?,
+                false => {
+                    found.apply_to(command(), &typed).try_get_matches().map_err(Misunderstood::ByClap)?
+                }
             };
             (typed, found)
         }

@@ -45,7 +45,8 @@ impl Run {
             priority: typed.priority,
             metadata: typed.metadata,
             again: Again::meant_by(typed.once, typed.exit_on_loss),
-            restart: typed.restart,
+            // Settings may want both, of which the narrower counts.
+            restart: if typed.once { Restart::Never } else { typed.restart },
             label: typed.label.map(|label| named(&label, Label::new)).transpose()?,
             namespace: named(&typed.at.namespace, Namespace::new)?,
             place: Place::find(typed.at.store)?,

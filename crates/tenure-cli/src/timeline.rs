@@ -8,10 +8,6 @@ use std::time::Duration;
 use tenure::store::Entry;
 use tenure::{Flapping, Happened, ResourceView};
 
-/// So many changes of owner within [`FLAPPING_WITHIN`] are flapping.
-pub(crate) const FLAPPING: usize = Flapping::USUAL.changes() as usize + 1;
-pub(crate) const FLAPPING_WITHIN: Duration = Flapping::USUAL.within();
-
 /// All that is known of one resource, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Timeline {
@@ -165,34 +161,35 @@ impl Timeline {
         vacancies.map(|one| Vacancy { began: one.began.min(cut), ..one }.lasted()).sum()
     }
 
-    /// When a ticket changed its owner, how long ago, oldest first. One that began anew after it had not been
-    /// given up by itself has changed, too, whatever it is called.
-    pub(crate) fn changes(&self) -> Vec<Duration> {
+    /// When each ticket changed its owner, how long ago, oldest first. One that began anew after it had not been given
+    /// up by itself has changed, too, whatever it is called.
+    pub(crate) fn changes(&self) -> BTreeMap<u32, Vec<Duration>> {
         let mut before: BTreeMap<u32, &Stint> = BTreeMap::new();
-        let mut changes = Vec::new();
+        let mut changes: BTreeMap<u32, Vec<Duration>> = BTreeMap::new();
         for stint in &self.stints {
             if let (Some(before), Some(began)) = (before.insert(stint.ticket, stint), stint.began) {
                 let was_given_up =
                     matches!(before.ended, Some((_, Happened::Released | Happened::SteppedDown)));
                 if before.worker != stint.worker || !was_given_up {
-                    changes.push(began);
+                    changes.entry(stint.ticket).or_default().push(began);
                 }
             }
         }
-        changes.sort_by(|a, b| b.cmp(a));
         changes
     }
 
-    /// The most changes within [`FLAPPING_WITHIN`], if they are so many as to be flapping.
-    pub(crate) fn flapping(&self) -> Option<usize> {
-        let changes = self.changes();
-        let most = (0..changes.len())
-            .map(|first| {
-                let until = changes[first].saturating_sub(FLAPPING_WITHIN);
+    /// The most changes of one ticket, and within which span, if they are so many as the library calls flapping.
+    pub(crate) fn flapping(&self) -> Option<(usize, Duration)> {
+        let limit = Flapping::default();
+        let most = |changes: Vec<Duration>| {
+            let within = |first: usize| {
+                let until = changes[first].saturating_sub(limit.within());
                 changes[first..].iter().take_while(|ago| **ago >= until).count()
-            })
-            .max()?;
-        (most >= FLAPPING).then_some(most)
+            };
+            (0..changes.len()).map(within).max()
+        };
+        let most = self.changes().into_values().filter_map(most).max()?;
+        (most > usize::try_from(limit.changes()).unwrap_or(usize::MAX)).then_some((most, limit.within()))
     }
 
     /// Tickets that were ever owned.
@@ -373,7 +370,7 @@ mod tests {
                 one.worker = name(term);
                 one
             });
-            of(stints.collect()).flapping()
+            of(stints.collect()).flapping().map(|(most, _)| most)
         };
         let other = |term: u64| format!("w{term}");
         let same = |_: u64| "w".to_owned();

@@ -9,7 +9,7 @@ Shows who owned what, when, for how long, and why it ended; and how long nobody 
 beginnings and endings of a namespace.
 
 In the bar of a ticket each letter is a worker and a dot stands for nobody; where more happened than fits, the one who \
-owned for longest is shown. Flapping is pointed out: 6 or more changes of owner within 10m.";
+owned for longest is shown. Flapping is pointed out: more than 5 changes of a ticket's owner within 10m.";
 
 pub(super) const AFTER_HISTORY: &str = "\
 Examples:
@@ -145,6 +145,10 @@ A file with everything:
   grace = \"10s\"
   wait = \"1m\"
   tickets = 3
+  priority = 10
+  exit-on-loss = true
+  restart = \"on-failure\"
+  metadata = '{\"port\": 8080}'
   label = \"web1\"
 
 Examples:

@@ -15,6 +15,8 @@ pub(crate) struct Known {
     pub(super) form: Form,
     /// What it is without a value, for people.
     pub(super) otherwise: &'static str,
+    /// An option that, if it is typed, takes the place of this setting.
+    pub(super) excludes: Option<&'static str>,
     check: fn(&str) -> Result<(), String>,
 }
 
@@ -36,36 +38,33 @@ impl Form {
     }
 }
 
+const fn text(key: &'static str, otherwise: &'static str, check: fn(&str) -> Result<(), String>) -> Known {
+    Known { key, form: Form::Text, otherwise, excludes: None, check }
+}
+
+const fn number(key: &'static str, check: fn(&str) -> Result<(), String>) -> Known {
+    Known { key, form: Form::Number, otherwise: "", excludes: None, check }
+}
+
+const fn on_or_off(key: &'static str) -> Known {
+    Known { key, form: Form::Switch, otherwise: "false", excludes: None, check: switch }
+}
+
 /// All of them.
 pub(crate) const KNOWN: &[Known] = &[
-    Known { key: "store", form: Form::Text, otherwise: "none: there is no home", check: store },
-    Known { key: "namespace", form: Form::Text, otherwise: "", check: |typed| said(Namespace::new(typed)) },
-    Known { key: "wait-for-store", form: Form::Switch, otherwise: "false", check: switch },
-    Known { key: "ttl", form: Form::Text, otherwise: "", check: |typed| said(Timing::new(duration(typed)?)) },
-    Known { key: "grace", form: Form::Text, otherwise: "one ttl", check: |typed| said(duration(typed)) },
-    Known { key: "wait", form: Form::Text, otherwise: "for ever", check: |typed| said(duration(typed)) },
-    Known {
-        key: "tickets",
-        form: Form::Number,
-        otherwise: "",
-        check: |typed| said(Tickets::new(count(typed)?)),
-    },
-    Known {
-        key: "label",
-        form: Form::Text,
-        otherwise: "host, pid and a random part",
-        check: |typed| said(Label::new(typed)),
-    },
-    Known { key: "metadata", form: Form::Text, otherwise: "none", check: metadata },
-    Known { key: "priority", form: Form::Number, otherwise: "", check: |typed| said(typed.parse::<i32>()) },
-    Known {
-        key: "restart",
-        form: Form::Text,
-        otherwise: "",
-        check: |typed| said(Restart::from_str(typed, false)),
-    },
-    Known { key: "exit-on-loss", form: Form::Switch, otherwise: "false", check: switch },
-    Known { key: "once", form: Form::Switch, otherwise: "false", check: switch },
+    text("store", "none: there is no home", store),
+    text("namespace", "", |typed| said(Namespace::new(typed))),
+    on_or_off("wait-for-store"),
+    text("ttl", "", |typed| said(Timing::new(duration(typed)?))),
+    text("grace", "one ttl", |typed| said(duration(typed))),
+    text("wait", "for ever", |typed| said(duration(typed))),
+    number("tickets", |typed| said(Tickets::new(count(typed)?))),
+    text("label", "host, pid and a random part", |typed| said(Label::new(typed))),
+    text("metadata", "none", metadata),
+    number("priority", priority),
+    Known { excludes: Some("once"), ..text("restart", "", |typed| said(Restart::from_str(typed, false))) },
+    on_or_off("exit-on-loss"),
+    Known { excludes: Some("restart"), ..on_or_off("once") },
 ];
 
 /// What `tenure run` gives to its command, and another `tenure` in there may see.
@@ -99,6 +98,11 @@ fn store(typed: &str) -> Result<(), String> {
 fn metadata(typed: &str) -> Result<(), String> {
     said(Metadata::new(typed))?;
     said(serde_json::from_str::<serde::de::IgnoredAny>(typed).map_err(|why| format!("it is not JSON: {why}")))
+}
+
+fn priority(typed: &str) -> Result<(), String> {
+    let limit = || format!("it is not a number from {} to {}", i32::MIN, i32::MAX);
+    typed.parse::<i32>().map(drop).map_err(|_| limit())
 }
 
 fn switch(typed: &str) -> Result<(), String> {

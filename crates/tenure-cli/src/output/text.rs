@@ -145,10 +145,15 @@ pub(crate) fn span(span: Duration) -> String {
         0..1_000 => format!("{millis}ms"),
         1_000..60_000 if millis % 1_000 < 100 => format!("{}s", millis / 1_000),
         1_000..60_000 => format!("{}.{}s", millis / 1_000, millis % 1_000 / 100),
-        60_000..3_600_000 => format!("{}m {}s", millis / 60_000, millis / 1_000 % 60),
-        3_600_000..86_400_000 => format!("{}h {}m", millis / 3_600_000, millis / 60_000 % 60),
-        _ => format!("{}d {}h", millis / 86_400_000, millis / 3_600_000 % 24),
+        60_000..3_600_000 => two(millis / 60_000, "m", millis / 1_000 % 60, "s"),
+        3_600_000..86_400_000 => two(millis / 3_600_000, "h", millis / 60_000 % 60, "m"),
+        _ => two(millis / 86_400_000, "d", millis / 3_600_000 % 24, "h"),
     }
+}
+
+/// The second part only if there is one.
+fn two(large: u128, unit: &str, small: u128, smaller: &str) -> String {
+    if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit} {small}{smaller}") }
 }
 
 /// A span that may be far below a millisecond.
@@ -173,6 +178,7 @@ mod tests {
             (12_000, "12s"),
             (1_500, "1.5s"),
             (123_000, "2m 3s"),
+            (300_000, "5m"),
             (7_500_000, "2h 5m"),
             (90_000_000, "1d 1h"),
         ] {

@@ -64,6 +64,26 @@ fn the_settings_are_those_that_run_goes_by() {
 }
 
 #[test]
+fn what_was_typed_comes_before_what_a_file_wants_also_where_they_exclude_each_other() {
+    let scene = Scene::new();
+    write(&scene, "restart = \"always\"\nmetadata = '{\"port\": 1}'\npriority = -3\nexit-on-loss = true\n");
+
+    // It would run for ever.
+    let once = scene.done(&["run", "job", "--once", "--", "true"]);
+    let never = scene.done(&["run", "job", "--restart", "never", "--", "true"]);
+
+    assert_eq!((once.status.code(), never.status.code()), (Some(0), Some(0)));
+    write(&scene, "once = true\n");
+    let script = "test -e tried || { touch tried; exit 7; }";
+    let again = scene.done(&["run", "job", "--restart", "on-failure", "--", "sh", "-c", script]);
+    assert_eq!(again.status.code(), Some(0));
+    assert_eq!(scene.done(&["run", "job", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+    // A word that stands where another command has a setting of that name is not touched.
+    let schema = scene.done(&["schema", "postgres"]);
+    assert!(schema.status.success() && String::from_utf8_lossy(&schema.stdout).contains("CREATE SCHEMA"));
+}
+
+#[test]
 fn programs_see_where_each_value_came_from() {
     let scene = Scene::new();
 
@@ -174,6 +194,9 @@ fn what_cannot_be_a_setting_is_refused_with_file_line_and_limit() {
         ("tickets = 0x10000", "line 1: `tickets`: number of tickets \"65536\" is not 1 to 10000"),
         ("tickets = 99999999999999999999", "line 1: `tickets`: it is not a number from 1 to 10000"),
         ("wait-for-store = 1", "line 1: `wait-for-store` is a number, and has to be true or false"),
+        ("restart = \"sometimes\"", "line 1: `restart`: invalid variant: sometimes"),
+        ("priority = 9999999999", "line 1: `priority`: it is not a number from -2147483648 to 2147483647"),
+        ("metadata = \"{\"", "line 1: `metadata`: it is not JSON: "),
         ("store = \"memory:\"", "line 1: `store`: `memory:` belongs to one process"),
         ("namespace = \"A\"", "line 1: `namespace`: namespace \"A\" is not 1 to 40 of a-z 0-9 _ -"),
         ("tickts = 3", "line 1: there is no setting `tickts`\n\nhint: did you mean `tickets`?"),

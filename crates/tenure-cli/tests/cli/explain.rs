@@ -54,8 +54,10 @@ fn on_a_server_the_end_of_the_lease_is_what_counts() {
         let all = told(&scene, "job");
 
         assert!(all.contains("It was the first to claim."), "{all}");
+        let first =
+            "If `a` died now, the ticket would be free within milliseconds if it runs under `tenure run`";
         assert!(
-            all.contains("If `a` died now, the ticket would be free when its lease has run out, in 1."),
+            all.contains(first) && all.contains("went with it, when its lease has run out, in 1."),
             "{all}"
         );
     }

@@ -189,9 +189,11 @@ fn flapping_is_pointed_out_and_a_few_changes_are_not() {
 
     run("g");
 
-    assert!(text(scene.done(&["history"])).contains("flapping: the owner changed 6 times within 10m 0s\n"));
+    assert!(text(scene.done(&["history"])).contains("flapping: the owner changed 6 times within 10m\n"));
     assert_eq!(report(&scene, &[])["resources"][0]["flapping"], true);
-    assert!(text(scene.done(&["explain", "job"])).contains("Flapping: the owner changed 6 times"));
+    assert!(
+        text(scene.done(&["explain", "job"])).contains("Flapping: the owner changed 6 times within 10m.")
+    );
 }
 
 #[test]
