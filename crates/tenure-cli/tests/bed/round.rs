@@ -92,8 +92,14 @@ fn still_owns(arena: &Arena, owner: &Owner) -> Result<(), String> {
 /// Nothing of another command was alive when this one started, by the lock and by what they wrote down.
 fn alone(arena: &Arena, next: &Life) -> Result<(), String> {
     if next.overlaps {
+        let before: Vec<Life> = arena.lives(0).into_iter().filter(|life| life.term < next.term).collect();
+        let alive: Vec<&Life> = before.iter().filter(|life| is_alive(life.pid)).collect();
+        let latest = before.iter().max_by_key(|life| life.last_us);
         let said = arena.said();
-        return Err(format!("two commands were alive at once, by their lock: {next:?}; they said:\n{said}"));
+        return Err(format!(
+            "two commands were alive at once, by their lock: {next:?}; of those before {alive:?} still are, and {latest:?} \
+             was the last to write; they said:\n{said}"
+        ));
     }
     let lives = arena.lives(0);
     match lives.iter().find(|life| life.term < next.term && life.last_us >= next.first_us) {
