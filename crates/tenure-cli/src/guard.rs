@@ -90,6 +90,8 @@ struct Guard<'a> {
     closer: Option<Pid>,
     /// The lease of a command that main did not live to close.
     unclosed: Option<LeaseId>,
+    /// What is said of main's death, when all is done: whoever speaks may have to wait for who listens.
+    obituary: Option<String>,
 }
 
 impl<'a> Guard<'a> {
@@ -122,6 +124,7 @@ impl<'a> Guard<'a> {
             bereaved: getppid() != Some(main),
             closer: None,
             unclosed: None,
+            obituary: None,
         })
     }
 
@@ -258,7 +261,7 @@ impl<'a> Guard<'a> {
         let Some(present) = &mut self.present else { return };
         if present.kill_at.is_none() {
             let (name, pid) = (self.settings.program.to_string_lossy(), present.root.as_raw_nonzero());
-            output::from_guard(&format!("the main process is dead; killing `{name}` (pid {pid})"));
+            self.obituary = Some(format!("the main process was killed; so was `{name}` (pid {pid})"));
         }
         present.has_until(now());
     }
@@ -334,8 +337,10 @@ impl<'a> Guard<'a> {
         if !self.farewell && look.number() > 0 {
             // Main may have asked for the next one while it gave up the one before.
             let before = self.unclosed.filter(|lease| *lease != look.lease());
-            close(self.settings, &[Some(look.lease()), before], Closing::Proved);
+            // First the one that held the ticket.
+            close(self.settings, &[before, Some(look.lease())], Closing::Proved);
         }
+        self.obituary.iter().for_each(|line| output::from_guard(line));
         process::leave(0)
     }
 
@@ -380,12 +385,12 @@ fn close(settings: &settings::Run, leases: &[Option<LeaseId>], why: Closing) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
         let close = async {
-            let store =
-                tenure::Namespace::open_named(settings.place.url(), settings.namespace.as_str()).await?;
+            // Nothing is made where the store has gone.
+            let store = tenure::Namespace::find(settings.place.url(), settings.namespace.as_str()).await;
+            let Ok(Some(store)) = store else { return };
             for lease in leases.iter().flatten() {
-                store.close(*lease, why).await?;
+                let _runs_out = store.close(*lease, why).await;
             }
-            Ok::<(), tenure::Error>(())
         };
         // The store is away, or does not answer: nothing more can be done.
         let _runs_out = tokio::time::timeout(CLOSING, close).await;

@@ -3,8 +3,8 @@
 //!
 //! - A guard that is dead, stopped or held by a tracer is killed with the whole tree, and the ticket is given up: there is nobody
 //!   to run a command any more.
-//! - One that only waits for a processor is left alone as long as the lease is good. When it is over main kills the tree
-//!   itself, a quarter of the margin later, and the guard finds nothing left to do.
+//! - One that only waits for a processor is left alone for up to a margin, at least 1 s, as long as the lease is good. When that
+//!   is over main kills the tree itself, a quarter of the margin later, and the guard finds nothing left to do.
 
 use std::cell::Cell;
 use std::io;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, kill_process};
 use tenure::guard::{Moment, SharedPage, now};
 use tokio::io::unix::AsyncFd;
 
@@ -101,7 +101,8 @@ impl Link {
 
     /// Waits until the guard has ended without being asked, while there is no command.
     pub(crate) async fn is_dead(&self) -> GuardLost {
-        while self.present.get().is_some() || self.alive.readable().await.is_err() {
+        // Looked at when it has ended: whoever has a command finds out by what it is told, and kills the tree.
+        while self.alive.readable().await.is_err() || self.present.get().is_some() {
             tokio::time::sleep(self.patience).await;
         }
         self.is_lost.set(true);
@@ -118,9 +119,12 @@ impl Link {
     /// Main leaves. The guard does, too; nobody has to find it after us.
     pub(crate) fn farewell(&self) {
         self.order(&Order::Farewell, None);
-        if ends_within(&self.alive, LEAVING) {
-            tree::reap();
+        if !is_readable_within(&self.alive, LEAVING) {
+            // It stands still, and nobody would ever wake it.
+            let _gone = kill_process(self.pid, Signal::KILL);
+            is_readable_within(&self.alive, LEAVING);
         }
+        tree::reap();
     }
 
     fn order(&self, order: &Order, handed: Option<&OwnedFd>) {
@@ -215,10 +219,6 @@ fn is_readable_within(fd: &AsyncFd<OwnedFd>, limit: Duration) -> bool {
     let limit = Timespec::try_from(limit).ok();
     let mut polled = [PollFd::new(fd.get_ref(), PollFlags::IN)];
     poll(&mut polled, limit.as_ref()).is_ok_and(|ready| ready > 0)
-}
-
-fn ends_within(alive: &AsyncFd<OwnedFd>, limit: Duration) -> bool {
-    is_readable_within(alive, limit)
 }
 
 /// A command that runs. When this value is gone, so is the command and all that it started: dropping it kills, and waits for
@@ -318,6 +318,11 @@ impl<'a> Running<'a> {
     /// Passes a signal on to it.
     pub(crate) fn signal(&self, number: i32) {
         self.link.order(&Order::Signal { run: self.run, number }, None);
+    }
+
+    /// Whether what the terminal sends to us is sent to it, too.
+    pub(crate) fn is_in_our_group(&self) -> bool {
+        Pid::from_raw(self.pid).is_none_or(|pid| getpgid(Some(pid)) == Ok(getpgrp()))
     }
 
     /// The ownership was lost: all of it is told to end.

@@ -20,7 +20,12 @@ impl Supervisor {
             None => SocketAddr::from_pathname(&name).ok(),
         });
         // Without a supervisor that listens nobody waits for us.
-        Self(address.and_then(|address| Some((UnixDatagram::unbound().ok()?, address))))
+        Self(address.and_then(|address| {
+            let socket = UnixDatagram::unbound().ok()?;
+            // One that does not read must not hold us up.
+            socket.set_nonblocking(true).ok()?;
+            Some((socket, address))
+        }))
     }
 
     /// It competes: a worker that waits for its turn is as ready as one that owns.

@@ -320,8 +320,8 @@ impl Work<'_> {
         }
         match asked {
             _ if !ending.is_gentle() => running.lose(),
-            // What the terminal sent the command has got already.
-            Some(asked) if asked.from_terminal => {}
+            // What the terminal sent the command has got already, unless it has gone to a group of its own.
+            Some(asked) if asked.from_terminal && running.is_in_our_group() => {}
             Some(asked) => running.signal(asked.number),
             None => running.signal(libc::SIGTERM),
         }

@@ -7,13 +7,16 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
 /// So often it is looked for processes that were not told yet. One that starts others faster is killed later.
-const ROUNDS: usize = 16;
+const ROUNDS: usize = 32;
+/// So many are held at a time: descriptors are scarce, and looking takes some, too.
+const MOST_HELD: usize = 128;
 
 /// What became of the children, as far as it is known.
 #[derive(Debug, Default)]
@@ -54,8 +57,7 @@ pub(crate) fn signal_all(signal: Signal) {
     // Who loses its parent by the signal is found in another place.
     for _ in 0..ROUNDS {
         // All are held before the first one is told.
-        let found: Vec<(Pid, OwnedFd)> =
-            below(getpid()).into_iter().filter(|(pid, _)| !told.contains(pid)).collect();
+        let found = below(getpid(), &told);
         if found.is_empty() {
             return;
         }
@@ -70,30 +72,52 @@ pub(crate) fn signal_all(signal: Signal) {
 
 /// Kills everything below another process, which is its subreaper: come again until that one says that nothing is left.
 pub(crate) fn kill_below(process: Pid) {
-    for (_, held) in below(process) {
+    for (_, held) in below(process, &[]) {
         let _gone = pidfd_send_signal(&held, Signal::KILL);
     }
 }
 
-/// Everything below a process. A pid may become another's between two looks, but not once it is held.
-fn below(process: Pid) -> Vec<(Pid, OwnedFd)> {
-    let (mut parents, mut below) = (vec![process], Vec::new());
-    while let Some(parent) = parents.pop() {
+/// What is below a process, but for those who know already: as many as can be held at a time. A pid may become another's
+/// between two looks; so a child counts only while both, it and its parent, are seen to be what they were.
+fn below(process: Pid, knowing: &[Pid]) -> Vec<(Pid, OwnedFd)> {
+    let (mut parents, mut below) = (vec![(process, None)], Vec::<(Pid, OwnedFd)>::new());
+    while let Some((parent, place)) = parents.pop() {
         for child in children(parent) {
-            if let Ok(held) = pidfd_open(child, PidfdFlags::empty())
-                && parent_of(child) == Some(parent)
-            {
+            if knowing.contains(&child) {
+                parents.push((child, None));
+                continue;
+            }
+            if below.len() == MOST_HELD {
+                return below;
+            }
+            let held = pidfd_open(child, PidfdFlags::empty()).ok();
+            let is_ours = || {
+                parent_of(child) == Some(parent)
+                    && place.is_none_or(|place: usize| !has_ended(&below[place].1))
+            };
+            if let Some(held) = held.filter(|_| is_ours()) {
+                parents.push((child, Some(below.len())));
                 below.push((child, held));
-                parents.push(child);
             }
         }
     }
     below
 }
 
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
 /// How many there are below this process.
 pub(crate) fn count() -> usize {
-    below(getpid()).len()
+    let (mut parents, mut count) = (vec![getpid()], 0);
+    while let Some(parent) = parents.pop() {
+        let children = children(parent);
+        count += children.len();
+        parents.extend(children);
+    }
+    count
 }
 
 /// The children of a process. Those that come and go meanwhile may be missing.

@@ -116,7 +116,9 @@ impl Present {
         if self.status.is_some() {
             return tree::signal_all(signal);
         }
-        for signal in [signal, Signal::CONT] {
+        // Who is to end has to run; who is only to know something stays as it is.
+        let then = matches!(signal, Signal::TERM | Signal::INT | Signal::QUIT).then_some(Signal::CONT);
+        for signal in [Some(signal), then].into_iter().flatten() {
             // It is our child, and was not buried: the pid is its own.
             let _gone = kill_process(self.root, signal);
         }

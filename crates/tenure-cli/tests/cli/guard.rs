@@ -191,3 +191,67 @@ fn a_command_is_not_started_by_a_guard_that_comes_too_late() {
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(scene.lives().len(), 1);
 }
+
+#[test]
+fn a_guard_that_was_stopped_is_not_left_behind_by_a_worker_that_waits() {
+    let scene = Scene::new();
+    let (_first, mut second) = pair(&scene);
+    let guard = second.guard();
+
+    send(guard, Signal::STOP);
+    second.signal(Signal::TERM);
+
+    assert_eq!(second.ended().code(), Some(128 + 15));
+    assert!(!is_alive(guard));
+}
+
+#[test]
+fn a_signal_that_is_not_to_end_it_does_not_wake_a_stopped_command() {
+    let scene = Scene::new();
+    let script = "trap 'echo usr1 >> signals' USR1; echo $$ > pid; while :; do sleep 0.01; done";
+    let tenure = scene.start_script("a", &["--ttl", "60s"], script);
+    let pid = until("the command", || scene.lines("pid").first()?.parse::<i32>().ok());
+    let state =
+        || std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?.rsplit_once(") ")?.1.chars().next();
+    let pending = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"))?.trim().to_owned();
+        (u64::from_str_radix(&mask, 16).ok()? != 0).then_some(())
+    };
+    send(pid, Signal::STOP);
+    until("it is stopped", || (state() == Some('T')).then_some(()));
+
+    tenure.signal(Signal::USR1);
+
+    until("the signal has come", pending);
+    assert_eq!((state(), scene.lines("signals")), (Some('T'), vec![]));
+    send(pid, Signal::CONT);
+    until("it is told", || (scene.lines("signals") == ["usr1"]).then_some(()));
+}
+
+#[test]
+fn more_processes_than_there_are_descriptors_are_all_told_to_end() {
+    let scene = Scene::new();
+    // Each is deaf but for writing down that it was told.
+    let script = "for i in $(seq 300); do sh -c 'trap \"echo $$ >> told; exit\" TERM; echo $$ >> lives; \
+        while :; do sleep 0.1; done' & done; until [ \"$(wc -l < lives)\" = 300 ]; do sleep 0.02; done; exit 3";
+    let mut command = std::process::Command::new("prlimit");
+    command.args([
+        "--nofile=200:200",
+        env!("CARGO_BIN_EXE_tenure"),
+        "run",
+        "job",
+        "--ttl",
+        "60s",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    command.env("TENURE_STORE", scene.url()).current_dir(scene.file(""));
+
+    let status = command.stderr(std::process::Stdio::null()).status().expect("it runs");
+
+    assert_eq!(status.code(), Some(3));
+    assert_eq!(scene.lines("told").len(), 300);
+}

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use super::scene::{LIMIT, Scene};
+use super::scene::{LIMIT, Scene, until};
 
 #[test]
 fn a_supervisor_is_told_that_it_competes_owns_and_stops_and_the_command_does_not_speak_to_it() {
@@ -28,4 +28,22 @@ fn a_supervisor_is_told_that_it_competes_owns_and_stops_and_the_command_does_not
     assert_eq!(scene.lines("told"), ["[]"]);
     socket.set_read_timeout(Some(Duration::from_millis(10))).expect("a limit");
     assert!(socket.recv(&mut [0; 1]).is_err(), "that was all");
+}
+
+#[test]
+fn a_supervisor_that_does_not_read_holds_nobody_up() {
+    let scene = Scene::new();
+    // Its queue is full before `tenure` starts.
+    let socket = UnixDatagram::bind(scene.file("notify")).expect("a socket");
+    let filler = UnixDatagram::unbound().expect("a socket");
+    filler.set_nonblocking(true).expect("it can be set");
+    while filler.send_to(b"STATUS=x", scene.file("notify")).is_ok() {}
+    let mut tenure = scene.tenure();
+    tenure.args(["run", "job", "--", "true"]).env("NOTIFY_SOCKET", scene.file("notify"));
+
+    let mut child = tenure.spawn().expect("it runs");
+
+    let ended = until("its end", || child.try_wait().expect("an answer"));
+    assert!(ended.success());
+    drop(socket);
 }

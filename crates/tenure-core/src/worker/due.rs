@@ -169,7 +169,8 @@ impl Worker {
         let Lease::Live(live) = lease else { return };
         self.out.push_back(Output::Trust(None));
         self.abandon(live.under_way());
-        let over_at = if ending == Ending::Expired { live.trusted_until } else { now.at };
+        // One that a guard has ended may have been extended just now.
+        let over_at = if ending == Ending::Expired { live.trusted_until.or(now.at) } else { now.at };
         let hard_at = over_at + self.timing.margin() / 2;
         self.tell_all(now, |_| Event::LeaseOver { ending, hard_at });
         // Gone: nobody waits for the lease, but perhaps for what proves that we live, which goes with it. Cloned: the
