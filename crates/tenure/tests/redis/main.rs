@@ -45,7 +45,10 @@ fn vouch_for(server: &Redis) {
 }
 
 fn vouch_for_namespace(server: &Redis, namespace: &str) {
-    server.command(&["HSET", &format!("{{{namespace}}}:meta"), "run", &server.life()]);
+    let meta = format!("{{{namespace}}}:meta");
+    server.command(&["HSET", &meta, "run", &server.life()]);
+    // A request that was under way may have come before, and found a server that it does not know.
+    server.command(&["HDEL", &meta, "quarantine"]);
 }
 
 fn name(text: &str) -> ResourceName {
