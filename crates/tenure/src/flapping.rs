@@ -57,6 +57,8 @@ const MOST_KEPT: u64 = 1000;
 /// counts everybody's: what lies between two terms happened elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
+    /// The only one so far: most campaigns never have a second, and there may be thousands.
+    first: Option<(Moment, Term)>,
     seen: VecDeque<(Moment, Term)>,
     told_at: Option<Moment>,
 }
@@ -64,6 +66,11 @@ pub(crate) struct Terms {
 impl Terms {
     /// Notes an ownership. Says how many changes there were within the span, if that is too many; once per span.
     pub(crate) fn note(&mut self, now: Moment, term: Term, limit: Flapping, tickets: u32) -> Option<u64> {
+        if self.first.is_none() && self.seen.is_empty() {
+            self.first = Some((now, term));
+            return None;
+        }
+        self.seen.extend(self.first.take());
         let is_old = |at: Moment| now.longest_since(at) > limit.within;
         while self.seen.front().is_some_and(|(at, _)| is_old(*at)) {
             self.seen.pop_front();
