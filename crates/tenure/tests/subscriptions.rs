@@ -61,8 +61,9 @@ async fn a_lost_subscription_is_restored_and_one_look_follows() {
     let waiter = Opened::new(store.clone()).expect("a thread");
     let waiter = Worker::on(waiter).timing(timing).connect().await.expect("a worker");
     let own = owner.campaign("r").acquire().await.expect("it is free");
-    let campaign = waiter.campaign("r").obtain(async |_| (), async |_| ()).expect("a campaign");
+    let mut campaign = waiter.campaign("r");
     let mut changes = campaign.changes();
+    let _campaign = campaign.obtain(async |_| (), async |_| ()).expect("a campaign");
     while !matches!(timeout(LIMIT, changes.next()).await.expect("it queues"), Some(Change::Waiting(_))) {}
     assert_eq!(store.claims.load(Ordering::SeqCst), 1);
 

@@ -99,8 +99,9 @@ async fn a_resource_that_changes_its_owner_too_often_is_told_in_the_log_and_amon
     let limit = Flapping::new(2, Duration::from_secs(60)).expect("a limit");
     let worker =
         Worker::builder("memory:").label("flapper").flapping(limit).connect().await.expect("a worker");
-    let campaign = worker.campaign("flaps").obtain(async |_| {}, async |_| {}).expect("it competes");
+    let mut campaign = worker.campaign("flaps");
     let mut changes = campaign.changes();
+    let campaign = campaign.obtain(async |_| {}, async |_| {}).expect("it competes");
 
     for _ in 0..3 {
         until(|| campaign.is_owner()).await;

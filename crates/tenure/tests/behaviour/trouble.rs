@@ -42,9 +42,11 @@ async fn errors_of_the_store_are_told_and_retried_with_spread_pauses_and_then_ow
 async fn when_the_store_goes_away_nobody_owns_and_when_it_is_back_somebody_does() {
     for mood in [Mood::Fails, Mood::Hangs] {
         let (store, worker) = Shaky::with_worker(TTL, "patient").await;
-        let campaign = worker.campaign("job").obtain(async |_| {}, async |_| {}).expect("it competes");
-        until(|| campaign.is_owner()).await;
+        let mut campaign = worker.campaign("job");
         let mut changes = campaign.changes();
+        let campaign = campaign.obtain(async |_| {}, async |_| {}).expect("it competes");
+        let first = soon(changes.next()).await;
+        assert!(matches!(first, Some(Change::Acquired(_))), "{first:?}");
 
         store.is(mood);
         let ended = soon(changes.next()).await;
