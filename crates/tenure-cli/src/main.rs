@@ -13,6 +13,7 @@ mod guard;
 mod helping;
 mod history;
 mod link;
+mod neighbours;
 mod notify;
 mod output;
 mod place;

@@ -141,6 +141,12 @@ pub(crate) fn waiting(resource: &str, place: &Place, waiting: Waiting) {
     say(&format!("waiting for `{resource}` on `{place}`: {why}{ahead}"));
 }
 
+pub(crate) fn same_label(resource: &str, label: &str) {
+    say(&format!(
+        "more than one worker of `{resource}` is labelled `{label}`: harmless, but people cannot tell them apart"
+    ));
+}
+
 pub(crate) fn owns(resource: &str, term: u64) {
     say(&format!("owns `{resource}` (term {term})"));
 }

@@ -14,6 +14,7 @@ use crate::args::Restart;
 use crate::exit::{Exit, Failure};
 use crate::guard::Posted;
 use crate::link::{Begun, GuardLost, Link, Running, Start};
+use crate::neighbours;
 use crate::notify::Supervisor;
 use crate::output::{self, Silence};
 use crate::process::{Caught, Killing, Listening, Signals};
@@ -53,6 +54,7 @@ pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted
         was_owner: Cell::new(false),
         waits: Cell::new(false),
         is_news: Cell::new(false),
+        has_looked: Cell::new(false),
         present: Cell::new(None),
         started_at: Cell::new(None),
         ended: Cell::new(None),
@@ -134,6 +136,8 @@ struct Work<'a> {
     waits: Cell<bool>,
     /// Whether they want to know of the next ownership: it was waited for, or the one before was lost.
     is_news: Cell<bool>,
+    /// Whether it has looked at those who compete with it.
+    has_looked: Cell<bool>,
     /// The ownership whose end people were not told yet.
     present: Cell<Option<Grant>>,
     /// When the latest command was started.
@@ -373,12 +377,19 @@ impl Work<'_> {
     /// Says what happens; of a wait only once why. Whether this is to be the end, and that is new.
     fn tell(&self, change: Change) -> bool {
         match change {
-            Change::Acquired(grant) => self.present.set(Some(grant)),
+            Change::Acquired(grant) => {
+                self.present.set(Some(grant));
+                // The only owner of the only ticket has nobody beside it; who waits will look.
+                if self.settings.tickets.count() > 1 || grant.ticket.0 > 0 {
+                    self.look_around();
+                }
+            }
             Change::Ended(_, ending) => {
                 self.tell_ending(ending);
                 return self.is_end(ending) && self.gives_up.replace(Some(Exit::LOST)).is_none();
             }
             Change::Waiting(waiting) => {
+                self.look_around();
                 self.is_queued.notify_one();
                 self.supervisor.status(&format!("waits for `{}`", self.settings.resource));
                 // Not at all if it never wanted to wait.
@@ -391,6 +402,13 @@ impl Work<'_> {
             _ => {}
         }
         false
+    }
+
+    /// Once.
+    fn look_around(&self) {
+        if !self.has_looked.replace(true) {
+            neighbours::look(self.settings, self.worker);
+        }
     }
 
     /// Whether such an end of an ownership is the end of `tenure`.

@@ -5,6 +5,7 @@ use serde_json::Value;
 use tenure::{Metadata, Namespace, OwnerView, ResourceName, ResourceView, WaiterView};
 
 use crate::exit::{Exit, Failure};
+use crate::neighbours;
 use crate::output::{self, Style, Table, span};
 use crate::settings::{self, Form};
 use crate::watch;
@@ -21,6 +22,11 @@ pub(crate) async fn status(settings: settings::Status) -> Result<Exit, Failure> 
         Some(store) => read(&store, resource.as_ref()).await?,
         None => Vec::new(),
     };
+    for view in &views {
+        for label in neighbours::doubles(view) {
+            output::same_label(view.resource.as_str(), label);
+        }
+    }
     match form {
         Form::Programs => {
             output::json(&Report::of(&reading.place.to_string(), reading.namespace.as_str(), &views))?;

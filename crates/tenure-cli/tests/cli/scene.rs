@@ -123,6 +123,13 @@ impl Scene {
         (started, ours)
     }
 
+    /// The same for a worker with the label of another; what it says is in the file of `name`.
+    pub(crate) fn start_as(&self, name: &str, label: &str) -> Tenure {
+        let mut tenure = self.tenure();
+        tenure.args(["run", "job", "--label", label, "--", "true"]).stderr(self.stderr(name));
+        Tenure { child: tenure.spawn().expect("it runs"), said: self.said(name), label: label.to_owned() }
+    }
+
     /// The same for another resource, and a command that does nothing.
     pub(crate) fn start_named(&self, resource: &str, label: &str, options: &[&str]) -> Tenure {
         let mut tenure = self.tenure();

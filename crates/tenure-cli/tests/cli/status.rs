@@ -1,6 +1,6 @@
 //! What `tenure status` shows, and that looking makes nothing.
 
-use super::scene::Scene;
+use super::scene::{Scene, until};
 
 /// Digits become `9`, so that shapes can be compared; runs of blanks one.
 pub(crate) fn shape(text: &str) -> String {
@@ -190,4 +190,23 @@ fn the_number_of_tickets_is_what_the_latest_worker_wants() {
 
     assert!(shown().contains("0/1") && !shown().contains("free"), "{}", shown());
     assert!(later.said().contains("all its tickets are owned"), "{}", later.said());
+}
+
+// req: T11
+#[test]
+fn two_workers_with_one_label_are_told_by_the_later_one_and_by_status() {
+    let scene = Scene::new();
+    let _owner = scene.start("twin", &[]);
+    scene.life(1);
+    let later = scene.done(&["run", "job", "--label", "single", "--wait", "200ms", "--", "true"]);
+    assert!(!String::from_utf8_lossy(&later.stderr).contains("labelled"));
+
+    let _later = scene.start_as("later", "twin");
+    scene.until_waiting(1);
+
+    let told = "tenure: more than one worker of `job` is labelled `twin`";
+    let is_told = |line: &String| line.starts_with(told);
+    until("the later one says it", || scene.lines("later.stderr").iter().any(is_told).then_some(()));
+    let status = String::from_utf8(scene.done(&["status"]).stderr).expect("UTF-8");
+    assert!(status.lines().any(|line| line.starts_with(told)), "{status}");
 }
