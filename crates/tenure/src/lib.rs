@@ -36,6 +36,7 @@
 //! # Ok(()) }
 //! ```
 
+mod app;
 mod callbacks;
 mod campaign;
 mod clock;
@@ -66,6 +67,7 @@ pub use tenure_core::{
     ResourceView, Term, Ticket, Timing, TimingError, Token, WaiterView, Waiting, Why,
 };
 
+pub use self::app::{AnyError, App, Module};
 pub use self::callbacks::Outcome;
 pub use self::campaign::{Campaign, CampaignBuilder, CampaignWith, Changes, Tickets};
 pub use self::clock::ClockByHand;
@@ -88,6 +90,10 @@ mod fencing {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide.md")]
 mod guide {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/modules.md")]
+mod modules {}
 
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/migrating.md")]

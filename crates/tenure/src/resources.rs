@@ -11,9 +11,16 @@
 ///
 /// assert_eq!(Job::Echo.as_ref(), "student.echo");
 /// assert_eq!(Job::Report.tickets(), 2);
+/// assert_eq!(Job::ALL, [Job::Echo, Job::Report]);
 /// # async fn example(worker: tenure::Worker) {
-/// let campaign = worker.campaign(Job::Report).tickets(Job::Report.tickets());
+/// let campaign = Job::Report.campaign(&worker); // with its two tickets
 /// # }
+/// ```
+///
+/// What there cannot be does not compile:
+///
+/// ```compile_fail
+/// tenure::resources! { enum Job in "student" { Echo = "echo" (tickets: 0) } }
 /// ```
 // req: O6
 #[macro_export]
@@ -25,7 +32,16 @@ macro_rules! resources {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         $vis enum $name { $(#[doc = concat!("`", $module, ".", $text, "`")] $resource),+ }
 
+        #[allow(dead_code)] // Nobody needs all of it.
         impl $name {
+            /// All of them.
+            $vis const ALL: &'static [Self] = &[$(Self::$resource),+];
+
+            /// A campaign of this worker for the resource, with its tickets.
+            $vis fn campaign(self, worker: &$crate::Worker) -> $crate::CampaignBuilder {
+                worker.campaign(self).tickets(self.tickets())
+            }
+
             /// How many may own the resource at once.
             #[must_use]
             $vis const fn tickets(self) -> u32 {
@@ -40,5 +56,7 @@ macro_rules! resources {
         }
     };
     (@tickets) => { 1 };
-    (@tickets $tickets:literal) => { $tickets };
+    (@tickets $tickets:literal) => {
+        const { assert!(1 <= $tickets && $tickets <= 10_000, "a resource has 1 to 10000 tickets"); $tickets }
+    };
 }

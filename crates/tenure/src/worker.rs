@@ -23,7 +23,7 @@ use crate::store::{self, Opened};
 /// nobody waits for it.
 #[derive(Clone, Debug)]
 pub struct Worker {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]

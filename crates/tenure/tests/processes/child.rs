@@ -180,6 +180,7 @@ fn a_child_plays_its_role() {
     runtime.block_on(async {
         match part.role.as_str() {
             "worker" => super::worker::works(&part).await,
+            "application" => super::signals::applies(&part).await,
             "broken worker" => super::worker::works_for_ever(&part).await,
             "waits" => super::pauses::waits(&part).await,
             "blocked" => super::pauses::blocked(&part).await,

@@ -1,11 +1,14 @@
 //! An application's start and stop: competing begins with it, and a signal ends it in order.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tenure::{AnyError, App, Module, Worker};
 
-use super::book::{self, Line, Micros};
-use super::child::{Part, Process};
+use super::book::{self, Book, Line, Micros};
+use super::child::{Part, Process, say};
+use super::worker::{clean_up, connect, write_down};
 use super::{Folder, await_some};
 
 /// What comes sooner than this was not waited for.
@@ -14,10 +17,13 @@ const TTL: Duration = Duration::from_secs(15);
 // req: A1 A2 O8 O11 H7
 #[test]
 fn on_a_signal_an_application_stops_its_work_cleans_up_and_hands_over_before_it_ends() {
-    for signal in [Signal::TERM, Signal::INT] {
+    let roles = ["worker", "application"];
+    for (signal, role) in
+        [Signal::TERM, Signal::INT].into_iter().flat_map(|signal| roles.map(|role| (signal, role)))
+    {
         let folder = Folder::new("signals");
         let start = |name: &str| -> Process {
-            let process = Part::new("worker", folder.path(), name, TTL).start();
+            let process = Part::new(role, folder.path(), name, TTL).start();
             assert_eq!(process.hears(), "competes");
             process
         };
@@ -67,4 +73,52 @@ fn a_signal_before_anything_is_owned_ends_an_application_too() {
     assert!(told_at.elapsed() < TTL / 3, "it took {:?}", told_at.elapsed());
     let lines = book::read(folder.path(), "waiter");
     assert_eq!(lines, [], "no callback runs on a worker that did not own");
+}
+
+// req: A2
+#[test]
+fn a_second_interrupt_ends_an_application_that_closes_slowly() {
+    let folder = Folder::new("signals-again");
+    std::fs::write(folder.path().join("slowly"), "").expect("a file");
+    let mut slow = Part::new("application", folder.path(), "slow", TTL).start();
+    assert_eq!(slow.hears(), "competes");
+    slow.signal(Signal::INT);
+    assert_eq!(slow.hears(), "closes");
+
+    // The first one told it to close; it takes a moment until another is listened for.
+    let said = await_some("its end", || {
+        slow.signal(Signal::INT);
+        slow.line(Duration::from_millis(50)).filter(|line| line.contains("says: "))
+    });
+
+    assert!(said.contains("the application was ended before it was closed"), "{said}");
+    assert!(slow.ends().success());
+}
+
+/// An application with a module that competes. It closes slowly when there is a file `slowly`.
+pub(crate) async fn applies(part: &Part) {
+    let (worker, book) = (connect(part).await, Arc::new(Book::begin(&part.folder, &part.name)));
+    let closed = App::new(worker).module(Writing { part: part.clone(), book }).run().await;
+    say(&format!("{closed:?}"));
+}
+
+struct Writing {
+    part: Part,
+    book: Arc<Book>,
+}
+
+impl Module for Writing {
+    async fn on_started(&mut self, worker: &Worker) -> Result<(), AnyError> {
+        worker.campaign("job").with(self.book.clone()).obtain(write_down, clean_up)?;
+        say("competes");
+        Ok(())
+    }
+
+    async fn on_close(self) -> Result<(), AnyError> {
+        say("closes");
+        if self.part.folder.join("slowly").exists() {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
 }

@@ -42,13 +42,13 @@ pub(crate) async fn works_for_ever(part: &Part) {
     std::future::pending::<()>().await;
 }
 
-async fn connect(part: &Part) -> Worker {
+pub(crate) async fn connect(part: &Part) -> Worker {
     let timing = Timing::new(part.ttl).expect("sound");
     let builder = Worker::builder(&part.url()).label(&part.name).timing(timing);
     builder.connect().await.expect("a worker")
 }
 
-async fn write_down(own: Ownership, book: Arc<Book>) {
+pub(crate) async fn write_down(own: Ownership, book: Arc<Book>) {
     let (at, token) = (now(), own.token());
     if !own.holds() {
         // Won, and lost before it was started.
@@ -78,7 +78,7 @@ async fn claim_for_ever(own: Ownership, book: Arc<Book>) {
     });
 }
 
-async fn clean_up(_: tenure::Ending, book: Arc<Book>) {
+pub(crate) async fn clean_up(_: tenure::Ending, book: Arc<Book>) {
     // Long enough for others to come in if they could.
     tokio::time::sleep(CLEANUP).await;
     book.write(Line::Cleanup { at: now() });
