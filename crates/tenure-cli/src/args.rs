@@ -15,7 +15,7 @@ use self::looking::{
     AFTER_EXPLAIN, AFTER_HISTORY, AFTER_STEP_DOWN,
 };
 pub(crate) use self::looking::{Config, Doctor, Explain, History, StepDown};
-use crate::schema;
+use crate::{new, schema};
 
 const EXIT_CODES: &str = "\
 Examples:
@@ -122,6 +122,9 @@ pub(crate) enum Wanted {
     /// Print the SQL that makes the tables, for those who apply it themselves
     #[command(long_about = schema::ABOUT, after_help = schema::AFTER)]
     Schema(schema::Schema),
+    /// Write a module with typed resources, or a small service
+    #[command(long_about = new::ABOUT, after_help = new::AFTER, disable_help_subcommand = true)]
+    New(new::New),
 }
 
 #[derive(Debug, clap::Args)]

@@ -24,17 +24,17 @@ pub(crate) fn man(typed: &Man) -> Result<Exit, Failure> {
     let page = match &typed.command {
         None => all,
         Some(name) => {
-            let shown = |one: &&clap::Command| !one.is_hide_set();
-            let names: Vec<&str> = all.get_subcommands().filter(shown).map(clap::Command::get_name).collect();
-            if !names.contains(&name.as_str()) {
+            let pages = pages_of(&all);
+            let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
+            let Some((_, one)) = pages.iter().find(|(page, _)| page == name) else {
                 let failure = Failure::new(format!("there is no command `{name}`"));
                 return Err(match nearest(name, &names) {
                     Some(near) => failure.hint(format!("did you mean `{near}`?")),
                     None => failure.hint(format!("there are {}", names.join(", "))),
                 });
-            }
-            let one = all.find_subcommand(name).cloned().unwrap_or(all);
-            one.name(format!("tenure-{name}")).display_name(format!("tenure-{name}"))
+            };
+            let title = format!("tenure-{name}");
+            (*one).clone().name(title.clone()).display_name(title)
         }
     };
     let mut text = Vec::new();
@@ -42,4 +42,16 @@ pub(crate) fn man(typed: &Man) -> Result<Exit, Failure> {
     written.map_err(|error| Failure::new("cannot write the manual").because(&error))?;
     output::data(&String::from_utf8_lossy(&text))?;
     Ok(Exit::OK)
+}
+
+/// What there is a page of: every command that is shown, and those below it, as in `new-app`.
+fn pages_of(all: &clap::Command) -> Vec<(String, &clap::Command)> {
+    let shown = all.get_subcommands().filter(|one| !one.is_hide_set());
+    let pages = shown.flat_map(|one| {
+        let below = one
+            .get_subcommands()
+            .map(move |below| (format!("{}-{}", one.get_name(), below.get_name()), below));
+        std::iter::once((one.get_name().to_owned(), one)).chain(below)
+    });
+    pages.collect()
 }

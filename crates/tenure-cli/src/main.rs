@@ -14,6 +14,7 @@ mod helping;
 mod history;
 mod link;
 mod neighbours;
+mod new;
 mod notify;
 mod output;
 mod place;
@@ -64,7 +65,7 @@ fn understood() -> Result<(Args, ArgMatches, Found), Misunderstood> {
     // Without settings first: whoever asks for help is helped, whatever stands in a file.
     let typed = command().try_get_matches().map_err(Misunderstood::ByClap)?;
     let (typed, found) = match typed.subcommand_name() {
-        Some("completions" | "man" | "demo" | "demo-worker") => (typed, Found::default()),
+        Some("completions" | "man" | "demo" | "demo-worker" | "new") => (typed, Found::default()),
         _ => {
             let found = Found::gather().map_err(Misunderstood::Settings)?;
             let typed = match found.is_empty() {
@@ -104,6 +105,7 @@ fn carry_out(args: Args, typed_all: &ArgMatches, found: &Found) -> Result<Exit, 
         Wanted::Completions(typed) => helping::completions(&typed),
         Wanted::Man(typed) => helping::man(&typed),
         Wanted::Schema(typed) => schema::print(&typed),
+        Wanted::New(typed) => new::new(typed),
     }
 }
 

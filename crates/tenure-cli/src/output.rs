@@ -340,3 +340,14 @@ pub(crate) fn which_file(file: Option<&str>, looked_for: &[std::path::PathBuf]) 
         }
     }
 }
+
+// ---- new ---------------------------------------------------------------------------------------------------
+
+/// What was written, and what is left to do.
+pub(crate) fn written(lines: &[String], next: Option<&str>) -> Result<(), Failure> {
+    data(&lines.iter().map(|line| clean(line) + "\n").collect::<String>())?;
+    if let Some(next) = next {
+        hint(next);
+    }
+    Ok(())
+}

@@ -2,7 +2,7 @@
 
 use super::scene::Scene;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "run",
     "status",
     "history",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 11] = [
     "completions",
     "man",
     "schema",
+    "new",
 ];
 
 fn told(scene: &Scene, arguments: &[&str]) -> String {
@@ -80,6 +81,8 @@ fn the_manual_is_a_man_page_for_all_and_for_each() {
         assert!(page.contains(&format!(".TH tenure-{command} 1")), "{page}");
         assert!(page.contains(".SH OPTIONS"), "{page}");
     }
+    let below = told(&scene, &["man", "new-module"]);
+    assert!(below.contains(".TH tenure-new-module 1") && below.contains("tickets"), "{below}");
     let output = scene.done(&["man", "histroy"]);
     assert_eq!(output.status.code(), Some(125));
     let said = String::from_utf8_lossy(&output.stderr);

@@ -17,6 +17,7 @@ mod history;
 mod hostile;
 mod input;
 mod job_control;
+mod new;
 mod notify;
 mod options;
 mod scene;
