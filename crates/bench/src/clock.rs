@@ -17,3 +17,13 @@ pub(crate) fn read() -> libc::timespec {
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
     time
 }
+
+/// How many nanoseconds it is ahead of MONOTONIC, for those who can read only that.
+#[allow(unsafe_code)] // Reading a clock of the kernel.
+pub(crate) fn boottime_ahead() -> i64 {
+    let mut monotonic = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let boottime = read();
+    // SAFETY: `monotonic` is a valid place for one timespec, and lives for the whole call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut monotonic) };
+    (boottime.tv_sec - monotonic.tv_sec) * 1_000_000_000 + boottime.tv_nsec - monotonic.tv_nsec
+}

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tenure::store::{Namespace, PostgresStore, RedisStore, SqliteStore, Store};
 
 pub(crate) use self::postgres::Leftovers;
+pub(crate) use self::sqlite::{Folder, transactions};
 use crate::Failure;
 
 /// Which store it is.
@@ -59,7 +60,7 @@ pub(crate) struct Ground {
 
 #[derive(Debug)]
 enum Place {
-    Sqlite(sqlite::Folder),
+    Sqlite(Folder),
     Redis(Box<redis::Server>),
     Postgres(Box<postgres::Server>),
 }
@@ -98,7 +99,7 @@ pub(crate) struct Fleet {
 impl Ground {
     pub(crate) fn open(kind: Kind, length: Length) -> Result<Self, Failure> {
         let place = match kind {
-            Kind::Sqlite => Place::Sqlite(sqlite::Folder::new()?),
+            Kind::Sqlite => Place::Sqlite(Folder::new()?),
             Kind::Redis => Place::Redis(Box::new(redis::Server::start())),
             Kind::Postgres => Place::Postgres(Box::new(postgres::Server::start()?)),
         };
@@ -176,7 +177,7 @@ impl Ground {
         match &self.place {
             Place::Sqlite(_) => {
                 let path = sqlite::path(&site.url).ok_or("not a file of SQLite")?;
-                sqlite::transactions(path).map(cannot_tell)
+                transactions(path).map(cannot_tell)
             }
             Place::Redis(server) => server.scripts_run().map(cannot_tell),
             Place::Postgres(server) => server.calls(&site.namespace),

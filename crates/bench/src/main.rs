@@ -9,6 +9,7 @@ mod counted;
 mod figure;
 mod ground;
 mod measure;
+mod peers;
 mod players;
 mod process;
 mod samples;
@@ -24,15 +25,19 @@ use ground::{Ground, Kind, Length};
 /// What can go wrong with a measurement. A limit that is missed is not an error but a figure.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-const USAGE: &str = "usage: bench [--only NAME] [--store sqlite|redis|postgres] [--long] [--json FILE]";
+const USAGE: &str = "usage: bench [--only NAME] [--store sqlite|redis|postgres] [--long] [--json FILE]
+       bench --peers [--only PEER,...] [--measure NAME,...] [--json FILE] [--publish]";
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(done) = peers::hidden(&words) {
+        return finish(done.map(|()| ExitCode::SUCCESS));
+    }
     // Hidden: one of the worker processes that a measurement starts.
-    let done = match words.split_first() {
+    finish(match words.split_first() {
         Some((first, rest)) if first == process::SUBCOMMAND => {
             process::serve(rest).map(|()| ExitCode::SUCCESS)
         }
@@ -41,8 +46,12 @@ fn main() -> ExitCode {
             println!("{}", clock::boottime().as_micros());
             Ok(ExitCode::SUCCESS)
         }
+        Some((first, rest)) if first == "--peers" => peers::run(rest),
         _ => Wish::parse(&words).and_then(|wish| run(&wish)),
-    };
+    })
+}
+
+fn finish(done: Result<ExitCode, Failure>) -> ExitCode {
     done.unwrap_or_else(|failure| {
         eprintln!("bench: {failure}");
         ExitCode::from(2)

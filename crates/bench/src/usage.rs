@@ -34,7 +34,12 @@ pub(crate) fn of_reaped_children(pid: u32) -> Result<Duration, Failure> {
 
 /// How much memory of this process is in RAM.
 pub(crate) fn resident_bytes() -> Result<usize, Failure> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
+    resident_bytes_of("self")
+}
+
+/// The same of another one, by its pid.
+pub(crate) fn resident_bytes_of(pid: &str) -> Result<usize, Failure> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in the status")?;
     let kilobytes: usize = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes * 1024)

@@ -13,17 +13,21 @@ use crate::Failure;
 
 /// Goes with what is in it.
 #[derive(Debug)]
-pub(super) struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let folder = std::env::temp_dir().join(format!("tenure-bench-{}", std::process::id()));
         std::fs::create_dir(&folder)?;
         Ok(Self(folder))
     }
 
-    pub(super) fn url(&self, name: &str) -> String {
-        format!("sqlite:{}", self.0.join(name).with_extension("db").display())
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("sqlite:{}", self.path(name).display())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name).with_extension("db")
     }
 
     /// In a file of its own on the same disk.
@@ -51,7 +55,7 @@ pub(super) fn path(url: &str) -> Option<&str> {
 }
 
 /// How many have been committed so far.
-pub(super) fn transactions(path: &str) -> Result<u64, Failure> {
+pub(crate) fn transactions(path: &str) -> Result<u64, Failure> {
     // The index of the log counts transactions in its header; twice, and while it is written the two differ.
     const COUNT: u64 = 8;
     const SECOND: u64 = 48;
