@@ -4,6 +4,11 @@
 //! A server that is not installed is a failure with the name of the package, never a skipped test. Everything here
 //! panics with a sentence when it cannot do what it is asked: a test has no use for a kit that half works.
 
+pub mod dice;
+#[cfg(target_os = "linux")]
+pub mod disk;
+#[cfg(target_os = "linux")]
+pub mod metronome;
 pub mod observer;
 #[cfg(target_os = "linux")]
 pub mod postgres;
@@ -19,6 +24,21 @@ pub mod resp;
 pub mod shim;
 
 use std::time::{Duration, Instant};
+
+/// A point in time on the host's clock that counts suspend, in microseconds: one clock for all its processes.
+pub type Micros = u64;
+
+/// What it shows. Not by way of the C library: a shim in front of that does not move it.
+///
+/// # Panics
+/// Before the machine has booted.
+#[cfg(target_os = "linux")]
+#[must_use]
+pub fn boottime() -> Micros {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    u64::try_from(time.tv_sec).expect("after boot") * 1_000_000
+        + u64::try_from(time.tv_nsec / 1000).expect("positive")
+}
 
 /// Waits until `happened` says so, and panics with `what` when it has not within `limit`.
 ///

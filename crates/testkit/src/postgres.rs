@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 pub use self::bouncer::{Bouncer, Pooling};
 use self::cluster::{copy, program, template};
+use crate::disk::Disk;
 use crate::process::{Port, Process, on_a_free_port, tail};
 use crate::shim::Clock;
 
@@ -96,7 +97,7 @@ impl Options {
     fn start_from(self, cluster: &Path) -> Postgres {
         let folder = cluster::folder();
         let clock = self.own_clock.then(|| Clock::in_folder(folder.path()));
-        let disk = self.disk.map(|size| cluster::Disk::mount(&folder.path().join("data"), size));
+        let disk = self.disk.map(|size| Disk::mount(&folder.path().join("data"), size));
         copy(cluster, &folder.path().join("data"));
         if let Some((certificate, key)) = &self.tls {
             for (from, to) in [(certificate, "server.crt"), (key, "server.key")] {
@@ -119,7 +120,7 @@ impl Options {
 pub struct Postgres {
     // In this order: the server goes, then its disk, then its folder.
     process: Option<Process>,
-    disk: Option<cluster::Disk>,
+    disk: Option<Disk>,
     folder: TempDir,
     port: Port,
     clock: Option<Clock>,
@@ -174,6 +175,15 @@ impl Postgres {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         self.clock.as_ref().expect("a server that was started with a clock of its own")
+    }
+
+    /// The disk of its own that its data lies on.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        self.disk.as_ref().expect("a server that was started on a disk of its own")
     }
 
     /// Has its superuser carry out some statements, and gives back what they say: one line per row.
@@ -322,7 +332,7 @@ impl Postgres {
     /// When it runs, or nothing was kept.
     pub fn restore(&self) {
         assert!(self.process.is_none(), "a server that runs cannot be restored");
-        fs::remove_dir_all(self.data()).expect("an old cluster can be removed");
+        crate::disk::empty(&self.data()).expect("an old cluster can be removed");
         copy(&self.folder().join("kept"), &self.data());
     }
 

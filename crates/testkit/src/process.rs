@@ -109,6 +109,44 @@ impl Drop for Process {
     }
 }
 
+/// Stops a process with SIGSTOP, but not in the middle of a write: the lock of SQLite would be stopped with it, and nobody
+/// could write until it is continued or killed. Comes back when every thread of it has stopped.
+///
+/// # Panics
+/// When it is gone, or is never seen between two writes.
+pub fn stop_between_writes(pid: u32) {
+    let send = |signal| {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, signal).expect("a process that lives");
+    };
+    crate::eventually(OBEYS_WITHIN, "a pause between two writes", || {
+        send(Signal::STOP);
+        crate::eventually(OBEYS_WITHIN, "all threads stop on SIGSTOP", || is_stopped(pid));
+        let writes = is_writing(pid);
+        if writes {
+            send(Signal::CONT);
+        }
+        !writes
+    });
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process that lives");
+    let mut states =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    // The state stands behind the name, which is in brackets.
+    states.all(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+}
+
+/// Whether it has a lock for itself alone, as the kernel tells.
+fn is_writing(pid: u32) -> bool {
+    let (locks, pid) = (std::fs::read_to_string("/proc/locks").expect("a list"), pid.to_string());
+    locks.lines().any(|lock| {
+        let words: Vec<&str> = lock.split_whitespace().collect();
+        matches!(words[..], [_, "POSIX", _, "WRITE", by, ..] if by == pid)
+    })
+}
+
 type Spawned = (Command, mpsc::Sender<io::Result<Child>>);
 
 /// Spawns on one thread that lives as long as this process: the kernel sends the parent-death signal when the

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::disk::Disk;
 use crate::process::{Port, Process, on_a_free_port, tail};
 use crate::resp::{Connection, Reply};
 use crate::shim::Clock;
@@ -26,6 +27,7 @@ pub struct Options {
     aof: bool,
     cluster: Option<Slots>,
     own_clock: bool,
+    disk: Option<u32>,
     tls: Option<Tls>,
 }
 
@@ -89,6 +91,13 @@ impl Options {
         self
     }
 
+    /// With its data on a disk of its own that has room for so many MiB. Needs the right to mount.
+    #[must_use]
+    pub fn disk(mut self, mebibytes: u32) -> Self {
+        self.disk = Some(mebibytes);
+        self
+    }
+
     /// With a second port that speaks TLS.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -103,14 +112,16 @@ impl Options {
     #[must_use]
     pub fn start(self) -> Redis {
         let folder = tempfile::Builder::new().prefix("tenure-redis-").tempdir().expect("a folder");
-        fs::create_dir(folder.path().join("data")).expect("a folder for the data");
+        let data = folder.path().join("data");
+        let disk = self.disk.map(|size| Disk::mount(&data, size));
+        fs::create_dir_all(&data).expect("a folder for the data");
         let clock = self.own_clock.then(|| Clock::in_folder(folder.path()));
         let tls_port = self.tls.as_ref().map(|_| Port::free());
         let (port, process) = on_a_free_port(|port| {
             let mut process = launch(&self, folder.path(), &port, tls_port.as_ref(), clock.as_ref());
             answers(&mut process, port.number(), folder.path()).then_some((port, process))
         });
-        let redis = Redis { folder, port, tls_port, clock, process: Some(process), options: self };
+        let redis = Redis { process: Some(process), disk, folder, port, tls_port, clock, options: self };
         redis.form_cluster();
         redis
     }
@@ -119,8 +130,9 @@ impl Options {
 /// A server. Dropping it kills it and removes its folder.
 #[derive(Debug)]
 pub struct Redis {
-    // Before the folder, which goes when the server has.
+    // In this order: the server goes, then its disk, then its folder.
     process: Option<Process>,
+    disk: Option<Disk>,
     folder: TempDir,
     port: Port,
     tls_port: Option<Port>,
@@ -163,6 +175,15 @@ impl Redis {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         self.clock.as_ref().expect("a server that was started with a clock of its own")
+    }
+
+    /// The disk of its own that its data lies on.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        self.disk.as_ref().expect("a server that was started on a disk of its own")
     }
 
     /// Its process.
@@ -262,7 +283,7 @@ impl Redis {
     /// When it runs.
     pub fn wipe(&self) {
         assert!(self.process.is_none(), "a server that runs cannot be wiped");
-        fs::remove_dir_all(self.data()).and_then(|()| fs::create_dir(self.data())).expect("an empty folder");
+        crate::disk::empty(&self.data()).expect("an empty folder");
     }
 
     /// Copies all that it has written so far to a folder beside its data.
@@ -281,7 +302,6 @@ impl Redis {
     /// When it runs, or nothing was kept.
     pub fn restore(&self) {
         self.wipe();
-        fs::remove_dir(self.data()).expect("an empty folder");
         copy(&self.folder.path().join("kept"), &self.data()).expect("the data that was kept");
     }
 

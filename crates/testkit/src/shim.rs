@@ -1,4 +1,4 @@
-//! A wall clock of a server's own: a small library, preloaded into the server, adds an offset that the test moves.
+//! Clocks of a process's own: a small library, preloaded into it, adds offsets that the test moves.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -9,13 +9,19 @@ use std::time::Duration;
 
 const SOURCE: &str = include_str!("shim.c");
 
-/// The wall clock of one server. Its steps are seen at once, its monotonic clocks stay as they are.
+/// The clocks of one process or of several. Their steps are seen at once; CLOCK_MONOTONIC stays as it is.
 #[derive(Debug)]
 pub struct Clock {
     library: PathBuf,
     page: PathBuf,
-    offset: Mutex<(File, i64)>,
+    offsets: Mutex<(File, Offsets)>,
 }
+
+/// What is added to a clock, in microseconds, in the order in which the library has them.
+type Offsets = [i64; 3];
+const WALL: usize = 0;
+const RAW: usize = 1;
+const BOOT: usize = 2;
 
 /// Which way a clock is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +45,23 @@ impl Clock {
         build.args(["-O2", "-Wall", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
         let built = build.output().expect("`cc` is not installed; on Debian: apt-get install gcc libc6-dev");
         assert!(built.status.success(), "cc: {}", String::from_utf8_lossy(&built.stderr));
-        let page = folder.join("clock");
+        Self::with(library, folder.join("clock"))
+    }
+
+    /// Others that are moved apart from these, for another process, in a file of this name.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn another(&self, name: &str) -> Self {
+        Self::with(self.library.clone(), self.page.with_file_name(name))
+    }
+
+    fn with(library: PathBuf, page: PathBuf) -> Self {
         let mut open = OpenOptions::new();
         let file = open.create(true).truncate(true).read(true).write(true).open(&page).expect("a file");
-        let clock = Self { library, page, offset: Mutex::new((file, 0)) };
-        clock.step(Step::Forward(Duration::ZERO));
-        clock
+        file.set_len(size_of::<Offsets>() as u64).expect("a file of that size");
+        Self { library, page, offsets: Mutex::new((file, Offsets::default())) }
     }
 
     /// Has `command` run on this clock.
@@ -52,21 +69,42 @@ impl Clock {
         command.env("LD_PRELOAD", &self.library).env("TESTKIT_CLOCK", &self.page);
     }
 
-    /// Sets it forward or back from where it is.
+    /// Sets the wall clock forward or back from where it is.
     ///
     /// # Panics
     /// When the file cannot be written.
     pub fn step(&self, step: Step) {
+        self.add(WALL, step);
+    }
+
+    /// The clock that does not count suspend (CLOCK_MONOTONIC_RAW) has stood still for so long.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn stand_still(&self, span: Duration) {
+        self.add(RAW, Step::Back(span));
+    }
+
+    /// The clock that counts suspend (CLOCK_BOOTTIME) is so much further, as when the machine wakes up.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn suspend(&self, span: Duration) {
+        self.add(BOOT, Step::Forward(span));
+    }
+
+    fn add(&self, clock: usize, step: Step) {
         let micros =
             |span: Duration| i64::try_from(span.as_micros()).expect("a span of less than 292 000 years");
         let by = match step {
             Step::Forward(span) => micros(span),
             Step::Back(span) => -micros(span),
         };
-        let mut offset = self.offset.lock().expect("nobody panics in here");
-        offset.1 += by;
-        // One aligned word, written at once: the server reads the old or the new one.
-        offset.0.write_all_at(&offset.1.to_ne_bytes(), 0).expect("the offset of the clock");
+        let mut offsets = self.offsets.lock().expect("nobody panics in here");
+        offsets.1[clock] += by;
+        let (word, at) = (offsets.1[clock].to_ne_bytes(), (clock * size_of::<i64>()) as u64);
+        // One aligned word, written at once: whoever reads it reads the old or the new one.
+        offsets.0.write_all_at(&word, at).expect("the offset of the clock");
     }
 }
 

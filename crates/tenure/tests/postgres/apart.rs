@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure::{Happened, Namespace};
+use testkit::metronome::Lateness;
 use testkit::postgres::{Options, Postgres};
 use testkit::proxy::{Link, Proxy};
 
 use crate::book::{self, Line};
 use crate::checker::{Fault, Findings, Granted, Rules, check};
 use crate::child::{Part, Process};
-use crate::metronome::Lateness;
 
 const TTL: Duration = Duration::from_secs(1);
 /// How soon there are owners again; most of it is for a machine that is busy with other tests.

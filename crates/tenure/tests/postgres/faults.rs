@@ -426,15 +426,14 @@ async fn a_disk_that_is_full() {
     stage.fill().await;
     let newcomers = stage.scene.newcomers(&stage.good("postgres"), TTL / 2);
 
-    let filler = stage.server.folder().join("data/filler");
-    fill_up(&filler);
+    stage.server.disk().fill();
     // What the log has in store for itself has to be used up, too.
     let lost = || {
         let write = "SELECT pg_logical_emit_message(true, 'tenure', repeat('x', 500000))";
         stage.server.try_sql(write).is_err() && stage.scene.first_own_nothing()
     };
     tokio::task::block_in_place(|| testkit::eventually(RECOVERS, "the owner cannot renew", lost));
-    std::fs::remove_file(&filler).expect("it can be removed");
+    stage.server.disk().free();
     // A server whose log cannot be written stops by itself, and somebody starts it again.
     let mut stage = stage;
     if !stage.server.is_up() {
@@ -444,13 +443,6 @@ async fn a_disk_that_is_full() {
     stage.scene.all_are_owned(RECOVERS).await;
     newcomers.abort();
     stage.scene.holds_what_could_have_failed();
-}
-
-fn fill_up(path: &std::path::Path) {
-    use std::io::Write;
-    let mut file = std::fs::File::create(path).expect("a file");
-    let block = vec![1; 1 << 16];
-    while file.write_all(&block).is_ok() {}
 }
 
 /// The clock of the server steps, for good; newcomers watch it for a while before they judge.

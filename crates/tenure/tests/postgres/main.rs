@@ -23,8 +23,5 @@ mod words;
 mod book;
 #[path = "../processes/checker.rs"]
 mod checker;
-#[path = "../processes/metronome.rs"]
-#[allow(dead_code, reason = "nothing here is measured")]
-mod metronome;
 #[path = "../processes/worker.rs"]
 mod worker;

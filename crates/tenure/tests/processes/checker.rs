@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use testkit::metronome::Lateness;
+
 use super::book::{Line, Micros};
-use super::metronome::Lateness;
 
 /// A hand-over is a few steps, and each may be as late as the machine.
 pub(crate) const STEPS: u32 = 10;

@@ -95,35 +95,9 @@ impl Process {
         kill_process(pid, signal).expect("it has not been waited for");
     }
 
-    /// SIGSTOP, but not in the middle of a write: the lock of SQLite would be stopped with it, and nobody could
-    /// write until it is continued or killed.
+    /// SIGSTOP, but not in the middle of a write.
     pub(crate) fn stop(&self) {
-        await_some("a pause between two writes", || {
-            self.signal(Signal::STOP);
-            await_some("all threads stopped", || self.is_stopped().then_some(()));
-            let writes = self.is_writing();
-            if writes {
-                self.signal(Signal::CONT);
-            }
-            (!writes).then_some(())
-        });
-    }
-
-    fn is_stopped(&self) -> bool {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it lives");
-        let states =
-            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-        // The state stands behind the name, which is in brackets.
-        states.into_iter().all(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
-    }
-
-    /// Whether it has a lock for itself alone, as the kernel tells.
-    fn is_writing(&self) -> bool {
-        let (locks, pid) = (std::fs::read_to_string("/proc/locks").expect("a list"), self.pid().to_string());
-        locks.lines().any(|lock| {
-            let words: Vec<&str> = lock.split_whitespace().collect();
-            matches!(words[..], [_, "POSIX", _, "WRITE", by, ..] if by == pid)
-        })
+        testkit::process::stop_between_writes(self.pid());
     }
 
     /// `kill -9`.

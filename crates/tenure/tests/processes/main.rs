@@ -7,7 +7,6 @@ mod checker_can_fail;
 mod child;
 mod examples;
 mod hello;
-mod metronome;
 mod pauses;
 mod rounds;
 mod signals;

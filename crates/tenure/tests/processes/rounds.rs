@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure::{Happened, Namespace, OwnerView};
+use testkit::dice::Dice;
+use testkit::metronome::{Lateness, Metronome};
 
 use super::book::{self, Line};
 use super::checker::{Fault, Findings, Granted, Rules, STEPS, check};
 use super::child::{Part, Process};
-use super::metronome::{Lateness, Metronome};
 use super::worker::CLEANUP;
 use super::{Folder, await_some};
 
@@ -132,7 +133,7 @@ impl Fleet {
 
     /// So many rounds; says which ownership ended by what.
     fn survives(&mut self, rounds: u32) -> BTreeMap<u64, Blow> {
-        let mut dice = Dice(self.seed.0);
+        let mut dice = Dice::new(self.seed.0);
         let mut blows = BTreeMap::new();
         for _ in 0..rounds {
             let ticket = u32::try_from(dice.below(u64::from(self.part.tickets))).expect("few");
@@ -267,21 +268,6 @@ fn report(findings: &Findings, blows: &BTreeMap<u64, Blow>, late: &Lateness) {
         };
         let limit = limit + late.median() * STEPS;
         assert!(median < limit, "{blow:?} takes {median:?}: something was waited for");
-    }
-}
-
-/// Small, and the same everywhere: xorshift64*.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        // Zero would stay zero.
-        let mut x = self.0.max(1);
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        self.0 = x;
-        (x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
     }
 }
 

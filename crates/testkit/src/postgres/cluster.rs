@@ -117,25 +117,3 @@ pub(super) fn template() -> PathBuf {
     }
     cluster
 }
-
-/// A small disk, mounted where a cluster will be. Dropping it unmounts it.
-#[derive(Debug)]
-pub(super) struct Disk(PathBuf);
-
-impl Disk {
-    pub(super) fn mount(at: &Path, mebibytes: u32) -> Self {
-        fs::create_dir(at).expect("a folder");
-        let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "tmpfs"]).arg(at);
-        run(command);
-        Self(at.to_owned())
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let mut command = Command::new("umount");
-        command.arg("--lazy").arg(&self.0);
-        run(command);
-    }
-}

@@ -1,0 +1,237 @@
+//! A whole run: store after store, fault after fault, round after round.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use testkit::metronome::Metronome;
+
+use crate::Failure;
+use crate::controls::{self, Control};
+use crate::fault::Fault;
+use crate::fleet::Cast;
+use crate::ground::{Ground, Kind};
+use crate::judge::{Evidence, Verdict, Window, Written, judge, numbers};
+use crate::picture;
+use crate::sampler::Sampler;
+use crate::stage::{Round, Stage};
+use crate::table;
+use crate::wish::Wish;
+
+/// Twenty resources: with one ticket, and with three.
+const SINGLE: usize = 10;
+const TRIPLE: usize = 10;
+/// Those for which `tenure run` competes, too: one of each.
+const RUN: [u32; 2] = [0, 10];
+const LIBRARY: usize = 6;
+
+/// What one fault came to on one store.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) kind: Kind,
+    pub(crate) fault: Fault,
+    pub(crate) rounds: Vec<Round>,
+    pub(crate) verdict: Verdict,
+    pub(crate) lost: Vec<String>,
+    pub(crate) took: Duration,
+}
+
+impl Row {
+    /// What must not be, in words.
+    pub(crate) fn broken(&self) -> impl Iterator<Item = &String> {
+        let Verdict { overlaps, regressions, late, .. } = &self.verdict;
+        overlaps.iter().chain(&self.lost).chain(regressions).chain(late)
+    }
+
+    pub(crate) fn is_good(&self) -> bool {
+        self.broken().next().is_none() && self.verdict.control > 0
+    }
+}
+
+/// What one store came to.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) kind: Kind,
+    pub(crate) version: String,
+    pub(crate) ttl: Duration,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) controls: Vec<Control>,
+    pub(crate) died: Vec<String>,
+    pub(crate) took: Duration,
+}
+
+/// Runs it all, and says whether every promise held and every control saw something.
+pub(crate) fn run(wish: &Wish) -> Result<ExitCode, Failure> {
+    let mut results = Vec::new();
+    for kind in &wish.stores {
+        results.push(on(*kind, wish)?);
+    }
+    print!("{}", table::text(&results));
+    if let Some(path) = &wish.json {
+        std::fs::write(path, table::json_lines(&results, wish))?;
+    }
+    if wish.publish {
+        table::publish(&results, wish)?;
+    }
+    let good = |result: &Outcome| {
+        result.rows.iter().all(Row::is_good) && result.controls.iter().all(|control| control.seen > 0)
+    };
+    Ok(if results.iter().all(good) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One store.
+fn on(kind: Kind, wish: &Wish) -> Result<Outcome, Failure> {
+    let began = Instant::now();
+    let mut progress = Progress::new(kind);
+    progress.say("starting");
+    let cast = Cast {
+        namespace: "faults".into(),
+        ttl: kind.ttl(),
+        tickets: [vec![1; SINGLE], vec![3; TRIPLE]].concat(),
+        library: LIBRARY,
+        beacons: 3,
+        run: RUN.to_vec(),
+        plant: None,
+    };
+    let ground = Ground::open(kind)?;
+    let version = ground.version();
+    let mut stage = Stage::set(ground, cast)?;
+    let mut rows = Vec::new();
+    for fault in wish.faults.iter().filter(|fault| fault.is_beside_the_point(kind).is_none()) {
+        let row = play(&mut stage, *fault, wish, &mut progress)?;
+        for broken in row.broken() {
+            eprintln!("faults: {} on {}: {broken}", fault.name(), kind.name());
+        }
+        if !row.is_good() {
+            repeat(&row);
+        }
+        rows.push(row);
+    }
+    progress.say("controls");
+    let controls = controls::run(&stage.ground, kind.ttl())?;
+    progress.end();
+    let died = std::mem::take(&mut stage.fleet.died);
+    died.iter().for_each(|died| eprintln!("faults: on {} a process ended by itself: {died}", kind.name()));
+    let broken = rows.iter().any(|row| row.broken().next().is_some());
+    if broken {
+        let Stage { fleet, .. } = stage;
+        eprintln!("faults: what the workers wrote is kept in {}", fleet.keep().display());
+    }
+    Ok(Outcome { kind, version, ttl: kind.ttl(), rows, controls, died, took: began.elapsed() })
+}
+
+/// All rounds of one fault.
+fn play(stage: &mut Stage, fault: Fault, wish: &Wish, progress: &mut Progress) -> Result<Row, Failure> {
+    let (began, kind) = (Instant::now(), stage.ground.kind());
+    stage.until_full()?;
+    let since = newest(&stage.fleet.written()?);
+    let refused = refused(&stage.fleet.written()?);
+    let metronome = Metronome::start();
+    let (mut rounds, count) = (Vec::new(), wish.length.rounds(fault));
+    for number in 0..count {
+        progress.say(&format!("{} {}/{count}", fault.name(), number + 1));
+        let seed = wish.seed + u64::from(number);
+        let drawn = wish.pictures.as_ref().filter(|_| number == 0);
+        let sampler = drawn.map(|_| Sampler::start(stage.url(), stage.fleet.cast.namespace.clone()));
+        let round = stage.play(fault, seed)?;
+        if let (Some(folder), Some(sampler)) = (drawn, sampler) {
+            draw(stage, &round, &sampler.stop(), folder)?;
+        }
+        rounds.push(round);
+    }
+    let late = metronome.stop();
+    let written = stage.fleet.written()?;
+    let windows: Vec<Window> = rounds.iter().map(|round: &Round| round.window.clone()).collect();
+    let tickets = &stage.fleet.cast.tickets;
+    let evidence =
+        Evidence { written: &written, tickets, windows: &windows, late: &late, longer: stage.fleet.cast.ttl };
+    let mut verdict = judge(&evidence);
+    verdict.refused -= refused;
+    // A store that forgets begins its terms anew; then the books alone say whether tokens rose.
+    if !fault.forgets() {
+        verdict.regressions.extend(numbers(&stage.grants()?, &since, &written));
+    }
+    let lost = rounds.iter_mut().flat_map(|round| std::mem::take(&mut round.lost)).collect();
+    Ok(Row { kind, fault, rounds, verdict, lost, took: began.elapsed() })
+}
+
+/// The newest token of each resource.
+fn newest(written: &[Written]) -> BTreeMap<u32, u64> {
+    let mut newest = BTreeMap::new();
+    for Written { record, .. } in written {
+        let token: &mut u64 = newest.entry(record.resource).or_default();
+        *token = record.token.max(*token);
+    }
+    newest
+}
+
+fn refused(written: &[Written]) -> u64 {
+    written.iter().map(|written| written.record.refused).sum()
+}
+
+fn draw(
+    stage: &Stage,
+    round: &Round,
+    samples: &[crate::sampler::Sample],
+    folder: &Path,
+) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)?;
+    let name = format!("{}-{}.svg", stage.ground.kind().name(), round.fault.name());
+    let path: PathBuf = folder.join(name);
+    let drawn =
+        picture::draw(stage.ground.kind(), round, &stage.fleet.written()?, samples, stage.fleet.cast.ttl);
+    Ok(std::fs::write(path, drawn)?)
+}
+
+/// Says how to play the rounds again.
+fn repeat(row: &Row) {
+    let seeds: Vec<u64> = row.rounds.iter().map(|round| round.seed).collect();
+    if let (Some(first), count) = (seeds.first(), seeds.len()) {
+        let (store, fault) = (row.kind.name(), row.fault.name());
+        eprintln!(
+            "faults: again: scripts/faults --store {store} --only {fault} --seed {first} --rounds {count}"
+        );
+        if row.verdict.control == 0 {
+            eprintln!("faults: the control saw nothing: {fault} on {store} moved no ownership");
+        }
+    }
+}
+
+/// A line for people while it runs.
+struct Progress {
+    kind: Kind,
+    began: Instant,
+    is_terminal: bool,
+    last: String,
+}
+
+impl Progress {
+    fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            began: Instant::now(),
+            is_terminal: std::io::stderr().is_terminal(),
+            last: String::new(),
+        }
+    }
+
+    fn say(&mut self, what: &str) {
+        let (store, elapsed) = (self.kind.name(), self.began.elapsed().as_secs());
+        if self.is_terminal {
+            eprint!("\r\x1b[K{store}: {what}, {elapsed} s");
+            let _gone = std::io::stderr().flush();
+        } else if what.split(' ').next() != self.last.split(' ').next() {
+            // Into a log only what is new.
+            eprintln!("{store}: {what}, {elapsed} s");
+        }
+        what.clone_into(&mut self.last);
+    }
+
+    fn end(&self) {
+        if self.is_terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
