@@ -213,6 +213,8 @@ pub(crate) enum Act {
 pub(crate) struct Plan {
     pub(crate) fault: Fault,
     pub(crate) acts: Vec<(Duration, Act)>,
+    /// What is given up when all is well again: so ownerships move in every round, and the control has something to see.
+    pub(crate) afterwards: [Target; 2],
 }
 
 /// Who competes for what: what plans are made from.
@@ -230,11 +232,9 @@ impl Plan {
     pub(crate) fn of(fault: Fault, seed: u64, setting: &Setting<'_>) -> Self {
         let mut draft = Draft { dice: Dice::new(mixed(seed)), setting, acts: Vec::new(), blows: 0 };
         draft.fill(fault);
-        if fault != Fault::StepDown {
-            draft.move_on();
-        }
         draft.acts.sort_by_key(|(at, _)| *at);
-        Self { fault, acts: draft.acts }
+        let afterwards = [draft.target(), draft.target()];
+        Self { fault, acts: draft.acts, afterwards }
     }
 
     /// How many times the fault happens.
@@ -243,7 +243,6 @@ impl Plan {
         let counts = |act: &&(Duration, Act)| match act.1 {
             Act::Store(Deed::Clock(_)) => true,
             _ if is_about_clocks => false,
-            Act::Strike(.., Blow::StepDown) if self.fault != Fault::StepDown => false,
             Act::Strike(..) => true,
             Act::Store(deed) => !matches!(
                 deed,
@@ -325,16 +324,6 @@ impl Draft<'_> {
                 self.store(at, Deed::Tickets(fewer));
                 self.store(again, Deed::Tickets(3));
             }
-        }
-    }
-
-    /// When the fault is over two are given up: so ownerships move in every round, and the control has something to see.
-    fn move_on(&mut self) {
-        let over = self.acts.iter().map(|(at, _)| *at).max().unwrap_or_default();
-        for _ in 0..2 {
-            let (at, target) = (over + self.part(5, 25), self.target());
-            self.acts.push((at, Act::Strike(self.blows, target, Blow::StepDown)));
-            self.blows += 1;
         }
     }
 

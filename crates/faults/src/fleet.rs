@@ -212,6 +212,11 @@ impl Fleet {
         testkit::process::tail(&self.scene.path().join(format!("{label}.stderr")))
     }
 
+    pub(crate) fn said_by_all(&self) -> String {
+        let said = |slot: &Slot| format!("{}: {}", slot.label, self.said(&slot.label));
+        self.slots.iter().map(said).collect::<Vec<String>>().join("\n")
+    }
+
     /// The books of a worker: one through `tenure run` has one per command.
     fn books(&self, label: &str) -> Vec<PathBuf> {
         let folder = part::books(self.scene.path());

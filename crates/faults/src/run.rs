@@ -35,6 +35,8 @@ pub(crate) struct Row {
     pub(crate) rounds: Vec<Round>,
     pub(crate) verdict: Verdict,
     pub(crate) lost: Vec<String>,
+    /// For which part of the time somebody waited for a processor.
+    pub(crate) stalled: f64,
     pub(crate) took: Duration,
 }
 
@@ -109,16 +111,16 @@ fn on(kind: Kind, wish: &Wish) -> Result<Outcome, Failure> {
         }
         rows.push(row);
     }
-    progress.say("controls");
-    let controls = controls::run(&stage.ground, kind.ttl())?;
-    progress.end();
-    let died = std::mem::take(&mut stage.fleet.died);
+    let Stage { fleet, ground, .. } = stage;
+    let died = fleet.died.clone();
     died.iter().for_each(|died| eprintln!("faults: on {} a process ended by itself: {died}", kind.name()));
-    let broken = rows.iter().any(|row| row.broken().next().is_some());
-    if broken {
-        let Stage { fleet, .. } = stage;
-        eprintln!("faults: what the workers wrote is kept in {}", fleet.keep().display());
+    match rows.iter().any(|row| row.broken().next().is_some()) {
+        true => eprintln!("faults: what the workers wrote is kept in {}", fleet.keep().display()),
+        false => drop(fleet),
     }
+    progress.say("controls");
+    let controls = controls::run(&ground, kind.ttl())?;
+    progress.end();
     Ok(Outcome { kind, version, ttl: kind.ttl(), rows, controls, died, took: began.elapsed() })
 }
 
@@ -153,8 +155,12 @@ fn play(stage: &mut Stage, fault: Fault, wish: &Wish, progress: &mut Progress) -
     if !fault.forgets() {
         verdict.regressions.extend(numbers(&stage.grants()?, &since, &written));
     }
+    let span = windows.first().zip(windows.last()).map(|(first, last)| (first.from, last.to));
+    let stalled = span.map_or(0.0, |(from, to)| {
+        late.stalled(from, to).as_secs_f64() / Duration::from_micros(to - from).as_secs_f64()
+    });
     let lost = rounds.iter_mut().flat_map(|round| std::mem::take(&mut round.lost)).collect();
-    Ok(Row { kind, fault, rounds, verdict, lost, took: began.elapsed() })
+    Ok(Row { kind, fault, rounds, verdict, lost, stalled, took: began.elapsed() })
 }
 
 /// The newest token of each resource.

@@ -92,7 +92,8 @@ impl Stage {
             }
             if began.elapsed() > LIMIT {
                 let free: Vec<_> = all.difference(&owners).collect();
-                return Err(format!("these tickets are owned by nobody for {LIMIT:?}: {free:?}").into());
+                let said = self.fleet.said_by_all();
+                return Err(format!("owned by nobody for {LIMIT:?}: {free:?}; they said:\n{said}").into());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -108,6 +109,13 @@ impl Stage {
         let from = boottime();
         let (mut marks, healed) = self.act(&plan, fault)?;
         self.wait_out(fault, from);
+        self.until_full()?;
+        for target in plan.afterwards {
+            if let Some(owner) = self.victim(target, Blow::StepDown, fault, &BTreeSet::new()) {
+                self.strike(&owner, Blow::StepDown)?;
+            }
+        }
+        std::thread::sleep(SETTLES);
         self.until_full()?;
         let to = boottime();
         marks.iter_mut().filter(|mark| mark.to == 0).for_each(|mark| mark.to = to);
@@ -265,8 +273,7 @@ impl Stage {
         let ttl = self.fleet.cast.ttl;
         // Everybody who goes away may have been first in a queue.
         let goes = |act: &&(Duration, Act)| match act.1 {
-            Act::Strike(.., blow) => blow != Blow::StepDown,
-            Act::Newcomer => true,
+            Act::Strike(..) | Act::Newcomer => true,
             Act::Heal(_) | Act::Store(_) => false,
         };
         let steps = STEP * u32::try_from(plan.acts.iter().filter(goes).count()).unwrap_or(0);

@@ -56,7 +56,13 @@ fn head(outcome: &Outcome) -> String {
         0 => String::new(),
         count => format!(", {count} processes ended by themselves"),
     };
-    format!("{version}, ttl {ttl:?}, {:.0} s{ended}", took.as_secs_f64())
+    let whole: f64 = outcome.rows.iter().map(|row| row.took.as_secs_f64()).sum();
+    let stalled: f64 = outcome.rows.iter().map(|row| row.stalled * row.took.as_secs_f64()).sum();
+    let stalled = if whole > 0.0 { stalled / whole * 100.0 } else { 0.0 };
+    let took = took.as_secs_f64();
+    format!(
+        "{version}, ttl {ttl:?}, {took:.0} s, {stalled:.0} % of them with somebody waiting for a processor{ended}"
+    )
 }
 
 /// A line per fault, also for those that a store cannot have.
@@ -153,6 +159,7 @@ fn of_row(outcome: &Outcome, row: &Row) -> Value {
         "longest_vacancy_ms": longest.map(|(longest, _)| millis(longest)),
         "bound_ms": longest.map(|(_, bound)| millis(bound)),
         "control": verdict.control,
+        "stalled": (row.stalled * 1e3).round() / 1e3,
         "took_ms": millis(row.took),
     })
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use crate::{Micros, boottime};
 
 const TICK: Duration = Duration::from_millis(5);
+/// The kernel is asked every so many ticks.
+const ASKED: usize = 4;
 
 /// Ticks in a thread of its own until it is stopped.
 #[derive(Debug)]
@@ -17,9 +19,14 @@ pub struct Metronome {
     thread: JoinHandle<Lateness>,
 }
 
-/// When a tick was to come, and how late it was.
+/// How late the machine was, and when.
 #[derive(Clone, Debug, Default)]
-pub struct Lateness(Vec<(Micros, Duration)>);
+pub struct Lateness {
+    /// When a tick was to come, and how late it was.
+    ticks: Vec<(Micros, Duration)>,
+    /// For how long tasks had waited for a processor until then, by the kernel's count.
+    stalls: Vec<(Micros, Micros)>,
+}
 
 impl Metronome {
     /// Begins to tick.
@@ -33,7 +40,10 @@ impl Metronome {
                 let began = boottime();
                 std::thread::sleep(TICK);
                 let took = Duration::from_micros(boottime() - began);
-                late.0.push((began, took.saturating_sub(TICK)));
+                late.ticks.push((began, took.saturating_sub(TICK)));
+                if late.ticks.len().is_multiple_of(ASKED) {
+                    late.stalls.push((boottime(), stalled()));
+                }
             }
             late
         });
@@ -55,17 +65,26 @@ impl Lateness {
     /// The worst of those that fell into this time.
     #[must_use]
     pub fn within(&self, from: Micros, to: Micros) -> Duration {
-        let fell = self.0.iter().filter(|(began, late)| {
+        let fell = self.ticks.iter().filter(|(began, late)| {
             let ended = began + u64::try_from((TICK + *late).as_micros()).expect("short");
             *began <= to && from <= ended
         });
         fell.map(|(_, late)| *late).max().unwrap_or_default()
     }
 
+    /// For how long some task of this machine waited for a processor within this time; nothing where the kernel does not say.
+    #[must_use]
+    pub fn stalled(&self, from: Micros, to: Micros) -> Duration {
+        let before = self.stalls.partition_point(|(at, _)| *at <= from).saturating_sub(1);
+        let after = self.stalls.partition_point(|(at, _)| *at < to).min(self.stalls.len().saturating_sub(1));
+        let count = |index: usize| self.stalls.get(index).map_or(0, |(_, stalled)| *stalled);
+        Duration::from_micros(count(after).saturating_sub(count(before)))
+    }
+
     /// Half of them were later than this.
     #[must_use]
     pub fn median(&self) -> Duration {
-        let mut late: Vec<Duration> = self.0.iter().map(|(_, late)| *late).collect();
+        let mut late: Vec<Duration> = self.ticks.iter().map(|(_, late)| *late).collect();
         late.sort();
         late.get(late.len() / 2).copied().unwrap_or_default()
     }
@@ -74,5 +93,29 @@ impl Lateness {
     #[must_use]
     pub fn worst(&self) -> Duration {
         self.within(0, Micros::MAX)
+    }
+}
+
+/// For how long tasks of this machine have waited for a processor since it booted.
+fn stalled() -> Micros {
+    let pressure = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
+    let total = pressure.lines().next().and_then(|some| some.rsplit_once("total="));
+    total.and_then(|(_, micros)| micros.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_late_counts_where_it_fell() {
+        let ticks = vec![(0, Duration::ZERO), (5_000, Duration::from_millis(50)), (60_000, Duration::ZERO)];
+        let late = Lateness { ticks, stalls: vec![(0, 100), (50_000, 20_100), (60_000, 20_100)] };
+
+        assert_eq!(late.within(0, 4_000), Duration::ZERO);
+        assert_eq!(late.within(20_000, 30_000), Duration::from_millis(50));
+        assert_eq!(late.stalled(10_000, 40_000), Duration::from_millis(20));
+        assert_eq!(late.stalled(55_000, 60_000), Duration::ZERO);
+        assert_eq!(Lateness::default().stalled(0, 1), Duration::ZERO);
     }
 }
