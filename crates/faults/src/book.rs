@@ -38,6 +38,9 @@ pub(crate) struct Record {
     pub(crate) written: u64,
     /// How many writes came too late and were refused.
     pub(crate) refused: u64,
+    /// How many took longer than the margin from the check before them to their end: the machine held them up for longer
+    /// than work may go on after it was told to stop.
+    pub(crate) slow: u64,
 }
 
 /// What a record is about.
@@ -80,7 +83,7 @@ pub(crate) struct Page {
 const LAST: u64 = 4;
 const ENDED: u64 = 5;
 const WRITTEN: u64 = 6;
-const REFUSED: u64 = 7;
+const TROUBLED: u64 = 7;
 /// In the time of an end: it was lost.
 const IS_LOST: u64 = 1 << 63;
 
@@ -118,8 +121,9 @@ impl Page {
         self.set(WRITTEN, entries)
     }
 
-    pub(crate) fn refused(&self, writes: u64) -> io::Result<()> {
-        self.set(REFUSED, writes)
+    /// So many writes were refused, and so many were slow.
+    pub(crate) fn troubled(&self, refused: u64, slow: u64) -> io::Result<()> {
+        self.set(TROUBLED, slow << 32 | refused)
     }
 
     fn set(&self, word: u64, value: u64) -> io::Result<()> {
@@ -138,7 +142,7 @@ fn parse(bytes: &[u8]) -> Option<Record> {
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         *word = u64::from_le_bytes(bytes.try_into().ok()?);
     }
-    let [place, term, token, began, last, ended, written, refused] = words;
+    let [place, term, token, began, last, ended, written, troubled] = words;
     let low = |word: u64| u32::try_from(word & 0xFFFF).unwrap_or_default();
     (place >> 56 == MARK >> 56).then(|| Record {
         kind: if place & 1 << 48 == 0 { Kind::Ownership } else { Kind::Intrusion },
@@ -151,7 +155,8 @@ fn parse(bytes: &[u8]) -> Option<Record> {
         ended: (ended != 0)
             .then_some((ended & !IS_LOST, if ended & IS_LOST == 0 { How::Gently } else { How::Lost })),
         written,
-        refused,
+        refused: troubled & 0xFFFF_FFFF,
+        slow: troubled >> 32,
     })
 }
 
@@ -175,15 +180,17 @@ mod tests {
             ended: None,
             written: 0,
             refused: 0,
+            slow: 0,
         };
         let page = book.enter(&first).expect("it is written");
         let second = Record { kind: Kind::Intrusion, ..first.clone() };
         book.enter(&second).expect("it is written");
 
         page.held(2_000).and_then(|()| page.ended(3_000, How::Lost)).expect("it is written");
-        page.written(5).and_then(|()| page.refused(1)).expect("it is written");
+        page.written(5).and_then(|()| page.troubled(1, 2)).expect("it is written");
 
-        let first = Record { last: 2_000, ended: Some((3_000, How::Lost)), written: 5, refused: 1, ..first };
+        let first =
+            Record { last: 2_000, ended: Some((3_000, How::Lost)), written: 5, refused: 1, slow: 2, ..first };
         assert_eq!(read(&path), [first, second]);
     }
 

@@ -35,6 +35,7 @@ pub(crate) fn play(scene: &Path) -> Result<(), Failure> {
         ended: None,
         written: 0,
         refused: 0,
+        slow: 0,
     };
     let page = book.enter(&record)?;
     let rule = Rule::of(scene)?;
@@ -59,7 +60,7 @@ pub(crate) fn play(scene: &Path) -> Result<(), Failure> {
             }
             Err(Refused::Late) => {
                 refused += 1;
-                page.refused(refused)?;
+                page.troubled(refused, 0)?;
             }
             Err(Refused::Busy) => {}
             Err(Refused::Broken(error)) => return Err(error.into()),

@@ -243,7 +243,7 @@ impl Plan {
         let counts = |act: &&(Duration, Act)| match act.1 {
             Act::Store(Deed::Clock(_)) => true,
             _ if is_about_clocks => false,
-            Act::Strike(..) => true,
+            Act::Strike(..) => self.fault != Fault::DataLoss,
             Act::Store(deed) => !matches!(
                 deed,
                 Deed::Start | Deed::Resume | Deed::RestoreCode | Deed::FreeDisk | Deed::Links(Link::Pass)
@@ -296,6 +296,15 @@ impl Draft<'_> {
             Fault::DataLoss => {
                 let at = self.part(10, 60);
                 let deed = if self.dice.below(2) == 0 { Deed::Forget } else { Deed::Empty };
+                // In every other round an owner cannot hear of it, and believes on: only a quarantine keeps others out.
+                let deaf = self.setting.kind.is_served() && self.dice.below(2) == 0;
+                if deaf {
+                    let (target, lasts) = (self.target(), self.part(120, 190));
+                    let before = at.saturating_sub(Duration::from_millis(10));
+                    self.acts.push((before, Act::Strike(self.blows, target, Blow::Link(Link::Hang))));
+                    self.acts.push((before + lasts, Act::Heal(self.blows)));
+                    self.blows += 1;
+                }
                 self.store(at, deed);
                 self.newcomer(at + Duration::from_millis(20));
                 self.newcomer(at + self.setting.ttl);

@@ -109,6 +109,8 @@ pub(crate) struct Verdict {
     pub(crate) control: usize,
     /// How many writes came late, and were refused by their token.
     pub(crate) refused: u64,
+    /// How many the machine held up for longer than the margin.
+    pub(crate) slow: u64,
 }
 
 /// Judges what was written in the windows.
@@ -123,6 +125,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
         overlaps: overlaps(&intervals, evidence.tickets, zero),
         regressions: regressions(&intervals, zero),
         refused: evidence.written.iter().map(|written| written.record.refused).sum(),
+        slow: evidence.written.iter().map(|written| written.record.slow).sum(),
         ..Verdict::default()
     };
     for pair in intervals.windows(2).filter(|pair| pair[0].at == pair[1].at) {
@@ -304,6 +307,7 @@ mod tests {
             ended: None,
             written: 0,
             refused: 0,
+            slow: 0,
         };
         Written { worker: worker.to_owned(), record }
     }

@@ -101,7 +101,7 @@ fn line(words: String, row: &Row) -> [String; HEADS.len()] {
         lost,
         verdict.regressions.len().to_string(),
         vacancy,
-        verdict.late.len().to_string(),
+        if row.is_busy() { "busy".to_owned() } else { verdict.late.len().to_string() },
         verdict.control.to_string(),
     ]
 }
@@ -156,6 +156,8 @@ fn of_row(outcome: &Outcome, row: &Row) -> Value {
         "refused_writes": verdict.refused,
         "token_regressions": verdict.regressions,
         "late": verdict.late,
+        "busy": row.is_busy(),
+        "slow_writes": verdict.slow,
         "longest_vacancy_ms": longest.map(|(longest, _)| millis(longest)),
         "bound_ms": longest.map(|(_, bound)| millis(bound)),
         "control": verdict.control,

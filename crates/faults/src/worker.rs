@@ -55,6 +55,7 @@ struct Work {
     is_over: bool,
     written: u64,
     refused: u64,
+    slow: u64,
 }
 
 /// Plays the part until it is told to leave.
@@ -171,6 +172,7 @@ impl Shared {
             ended: None,
             written: 0,
             refused: 0,
+            slow: 0,
         };
         let page = self.book.enter(&record)?;
         let (ticket, work, seen) = (own.ticket(), Mutex::default(), AtomicU64::new(at));
@@ -257,49 +259,60 @@ impl Shared {
             (true, false) => add_under(&list, next, goes_on),
         };
         match done {
-            Ok(true) => {
+            Ok(Some(took)) => {
                 work.written += 1;
+                // Before it counts as written: whoever misses an entry is to see that.
+                if took > Duration::from_millis(self.part.ttl_ms / 10) {
+                    work.slow += 1;
+                    held.page.troubled(work.refused, work.slow)?;
+                }
                 held.page.written(work.written)
             }
-            Ok(false) | Err(Refused::Busy) => Ok(()),
+            Ok(None) | Err(Refused::Busy) => Ok(()),
             Err(Refused::Late) => {
                 work.refused += 1;
-                held.page.refused(work.refused)
+                held.page.troubled(work.refused, work.slow)
             }
             Err(Refused::Broken(error)) => Err(error),
         }
     }
 }
 
-/// Reads, thinks, looks whether it still may, and writes.
+/// Reads, thinks, looks whether it still may, and writes. Says how long it took from that look to the end, if it did.
 pub(crate) fn add(
     list: &List,
     next: Entry,
     may: impl Fn() -> bool,
     hesitates: Duration,
-) -> Result<bool, Refused> {
+) -> Result<Option<Duration>, Refused> {
     let mut entries = list.read()?;
     entries.push(next);
     std::thread::sleep(THINKS);
+    let looked = boottime();
     if !may() {
-        return Ok(false);
+        return Ok(None);
     }
     std::thread::sleep(hesitates);
     list.replace(&entries)?;
-    Ok(true)
+    Ok(Some(Duration::from_micros(boottime() - looked)))
 }
 
 /// The same with a pause between the look and the write, which is safe because the token is checked.
-pub(crate) fn add_under(list: &List, next: Entry, may: impl Fn() -> bool) -> Result<bool, Refused> {
+pub(crate) fn add_under(
+    list: &List,
+    next: Entry,
+    may: impl Fn() -> bool,
+) -> Result<Option<Duration>, Refused> {
     let mut entries = list.read_under(next.token)?;
     entries.push(next);
     std::thread::sleep(THINKS);
     if !may() {
-        return Ok(false);
+        return Ok(None);
     }
     std::thread::sleep(HESITATES);
     list.replace_under(next.token, &entries)?;
-    Ok(true)
+    // However long it took: it was not too late.
+    Ok(Some(Duration::ZERO))
 }
 
 impl Held {
@@ -334,6 +347,7 @@ impl Intruder {
                     ended: None,
                     written: 0,
                     refused: 0,
+                    slow: 0,
                 };
                 all.push((resource, ticket, shared.book.enter(&record)?));
             }

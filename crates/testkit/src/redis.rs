@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -365,17 +365,21 @@ fn launch(
 /// Waits until it answers; says no when it ended because its port is taken.
 fn answers(process: &mut Process, port: u16, folder: &Path) -> bool {
     let pid = process.pid().to_string();
-    let mut ended = false;
-    crate::eventually(STARTS_WITHIN, "a private Redis answers", || {
+    let until = Instant::now() + STARTS_WITHIN;
+    while !is_ready(port, &pid) {
+        let log = || tail(&folder.join("log"));
         if let Some(status) = process.ended() {
-            let log = tail(&folder.join("log"));
-            assert!(log.contains("Address already in use"), "Redis ended with {status}:\n{log}");
-            ended = true;
-            return true;
+            assert!(log().contains("Address already in use"), "Redis ended with {status}:\n{}", log());
+            return false;
         }
-        is_ready(port, &pid)
-    });
-    !ended
+        assert!(
+            Instant::now() < until,
+            "a private Redis does not answer within {STARTS_WITHIN:?}:\n{}",
+            log()
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
 }
 
 /// Whether the process with this pid answers there, and has read its data. One that wants a password answers, too.

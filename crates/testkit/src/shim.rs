@@ -134,4 +134,33 @@ mod tests {
         assert!((1_000..1_010).contains(&(later - before)), "{before} {later}");
         assert!((-1_000..-990).contains(&(earlier - before)), "{before} {earlier}");
     }
+
+    #[test]
+    fn a_suspended_program_sees_its_raw_clock_stand_still_and_boottime_leap() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let clock = Clock::in_folder(folder.path()).another("of-one");
+        let (source, program) = (folder.path().join("clocks.c"), folder.path().join("clocks"));
+        let text = "#include <stdio.h>\n#include <time.h>\nint main(void) { struct timespec b, r;\
+            clock_gettime(CLOCK_BOOTTIME, &b); clock_gettime(CLOCK_MONOTONIC_RAW, &r);\
+            return printf(\"%ld %ld\", (long)b.tv_sec, (long)r.tv_sec) < 0; }";
+        std::fs::write(&source, text).expect("a source");
+        let built = Command::new("cc").arg("-o").arg(&program).arg(&source).status().expect("cc runs");
+        assert!(built.success());
+        let shown = || -> [i64; 2] {
+            let mut command = Command::new(&program);
+            clock.wind(&mut command);
+            let shown = command.output().expect("it runs").stdout;
+            let text = String::from_utf8_lossy(&shown).into_owned();
+            let mut seconds = text.split(' ').map(|word| word.parse().expect("seconds"));
+            [seconds.next().expect("boottime"), seconds.next().expect("raw")]
+        };
+        let before = shown();
+
+        clock.stand_still(Duration::from_secs(100));
+        clock.suspend(Duration::from_secs(1_000));
+        let after = shown();
+
+        assert!((1_000..1_010).contains(&(after[0] - before[0])), "{before:?} {after:?}");
+        assert!((-100..-90).contains(&(after[1] - before[1])), "{before:?} {after:?}");
+    }
 }
