@@ -4,7 +4,7 @@
 use super::*;
 use std::io::Write;
 use std::sync::Mutex;
-use tenure::store::Closing;
+use tenure::store::{Closing, Released};
 use tenure_core::{Asked, Why};
 
 /// A server whose data can be compared.
@@ -98,6 +98,51 @@ async fn a_request_about_a_damaged_resource_changes_nothing_of_the_others() {
             };
             assert_eq!(error.kind(), Kind::Corrupt, "{what}: {}", chain(&error));
             assert_eq!(digest(&server), before, "{what}: {call:?} after {commands:?}");
+        }
+    }
+}
+
+/// One resource that is handed over to the one who waits: all of the step or nothing, and never a grant that is not written
+/// down everywhere.
+#[tokio::test]
+async fn a_hand_over_over_a_damaged_key_happens_as_a_whole_or_not_at_all() {
+    let count = damages("").len();
+    for (index, release_first) in (0..count).flat_map(|index| [(index, false), (index, true)]) {
+        let server = comparable();
+        let store = open(&server.url()).await.expect("a store");
+        let [a, b] = [opened(&store).await, opened(&store).await];
+        let _hints = store.hints(b).await.expect("a subscription");
+        for lease in [a, b] {
+            claimed(&store, lease, "job").await;
+        }
+        if release_first {
+            said(&store, a, releasing(&["job"], Leaving::Released)).await;
+        }
+        let (what, commands) = damages(&hex(if release_first { b } else { a })).swap_remove(index);
+        for words in &commands {
+            server.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        let before = digest(&server);
+
+        let (who, call) = match release_first {
+            true => (b, claiming("job")),
+            false => (a, releasing(&["job"], Leaving::Released)),
+        };
+        match ask(&store, who, call.clone()).await {
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Corrupt, "{what}: {}", chain(&error));
+                assert_eq!(digest(&server), before, "{what}: {call:?} after {commands:?}");
+            }
+            // It can do without what is damaged.
+            Ok(answer) => {
+                let needless = ["names", "ended", "gone", "places"].map(|key| format!("{{tenure}}:{key}"));
+                let done = match &answer.said {
+                    Said::Claimed(said) => matches!(said[..], [Claimed::Granted(_)]),
+                    Said::Released(said) => said[..] == [Released::Free],
+                    _ => false,
+                };
+                assert!(done && needless.contains(&commands[0][1]), "{what}: {answer:?} after {commands:?}");
+            }
         }
     }
 }

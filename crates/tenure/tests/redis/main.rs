@@ -13,6 +13,7 @@ mod fleet;
 mod lives;
 mod opening;
 mod secured;
+mod usual;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,34 +11,40 @@ use super::trouble::Outcome;
 pub(super) struct Script {
     code: &'static str,
     hash: String,
+    /// Whether somebody waits to be woken by it.
+    wakes: bool,
 }
 
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident: $($file:literal)*;)+) => {
+    ($($name:ident: $([$($first:literal)*])? $($file:literal)* $(, wakes: $wakes:literal)?;)+) => {
         $(
-            $(#[$doc])*
-            pub(super) static $name: LazyLock<Script> =
-                LazyLock::new(|| Script::of(concat!(
+            pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
+                let code = concat!(
+                    include_str!("head.lua"),
+                    $($(include_str!(concat!($first, ".lua")),)*)?
                     include_str!("prelude.lua"),
                     "return (function()\n",
                     $(include_str!(concat!($file, ".lua")),)*
                     "end)()\n",
-                )));
+                );
+                Script::of(code, false $(|| $wakes)?)
+            });
         )+
     };
 }
 
-// All begin with the prelude. What follows it is a function within it: Lua then finds what that takes from the prelude by
-// its number, and not by a walk over all variables between, which with every run took as long as fifteen commands.
+// All begin with the head; what stands in brackets decides the usual case before anything else is made ready. What follows the
+// prelude is a function within it: Lua then finds what that takes from the prelude by its number, and not by a walk over
+// all variables between, which with every run took as long as fifteen commands.
 scripts! {
     OPEN: "open";
     RENEW: "renew";
     HELD: "held";
-    CLAIM: "tickets" "claims" "claim";
-    RELEASE: "tickets" "claims" "release";
-    CLOSE: "tickets" "close";
+    CLAIM: ["usual" "usual_claim"] "tickets" "claims" "claim";
+    RELEASE: ["usual" "usual_release"] "tickets" "claims" "release", wakes: true;
+    CLOSE: "tickets" "close", wakes: true;
     ASK: "tickets" "wishes" "ask";
-    EVICT: "tickets" "wishes" "evict";
+    EVICT: "tickets" "wishes" "evict", wakes: true;
     READ: "tickets" "names" "read";
     PAST: "tickets" "names" "history";
 }
@@ -68,8 +74,8 @@ pub(super) fn keys(namespace: &str) -> Vec<String> {
 }
 
 impl Script {
-    fn of(code: &'static str) -> Self {
-        Self { code, hash: redis::Script::new(code).get_hash().to_owned() }
+    fn of(code: &'static str, wakes: bool) -> Self {
+        Self { code, hash: redis::Script::new(code).get_hash().to_owned(), wakes }
     }
 
     fn command(&self, verb: &str, script: &[u8], keys: &[String], words: &[Vec<u8>]) -> Cmd {
@@ -101,7 +107,9 @@ impl Question<'_> {
             Question::Info => return wire.ask(&redis::cmd("INFO")).await,
             Question::Run { script, keys, words } => (script, keys, words),
         };
-        match wire.ask(&script.command("EVALSHA", script.hash.as_bytes(), keys, words)).await {
+        let by_hash = script.command("EVALSHA", script.hash.as_bytes(), keys, words);
+        let said = if script.wakes { wire.ask_as_last(by_hash).await } else { wire.ask(&by_hash).await };
+        match said {
             Err(trouble) if trouble.is_unknown_script() => {
                 wire.ask(&script.command("EVAL", script.code.as_bytes(), keys, words)).await
             }

@@ -3,18 +3,15 @@
 --
 -- Reading comes before writing: a resource is found whole before anything is written, and what cannot be read is
 -- said by its `damage`. Changes of seats are kept until the resource is saved.
-local LEAVES_TO_THE_NEXT = 100000000 -- the least that a waiter leaves to each one before it
 local MOST_STEPS = 10                -- however far back, nobody waits for more steps once a ticket is free
 local MOST_CLEARED = 8               -- dead waiters that one operation clears
 local WATCHFUL = 8                   -- up to this place waiters look a step after the one before
 local SOONEST = 1000000              -- nobody is told to look again sooner
 local UNHEARD = 8                    -- to how many more a hint may go on when nobody listens
-local HISTORY_KEPT = 10000
 local MOST_TICKETS = 10000
 local FEW = 16                       -- seats; where there are more they are read when they are needed; 250 * FEW <= AT_ONCE
 local AT_ONCE = 4000                 -- values that one command asks for: Lua's stack holds 8000
-local FIRST_LOOK = 32                -- rows of a queue that are read at first: mostly enough
-local LOOK = 500                     -- and at a time from there on
+local LOOK = 500                     -- rows of a queue that are read at a time, behind the first
 local MOST_LOOKED = 1000             -- waiters behind these count as living
 local MOST_PASSED = 10000            -- dead waiters that a hint goes past
 
@@ -250,10 +247,8 @@ local function owners_of(resource)
   return leases
 end
 
--- Writes down what happened to an ownership.
 local function record(resource, worker, seat, what, at)
-  call('XADD', HISTORY, 'MAXLEN', '~', HISTORY_KEPT, '*', 'at', int(at), 'what', what, 'resource', resource.name,
-    'worker', worker, 'ticket', int(seat.ticket), 'term', seat.term, 'token', seat.token)
+  write_down(call, at, what, resource.name, worker, int(seat.ticket), seat.term, seat.token)
 end
 
 -- Frees a ticket, everywhere where it is written down.
