@@ -5,6 +5,7 @@
 //! docs/guarantees.md; the words are those of ARCHITECTURE.md.
 
 mod history;
+mod jobs;
 mod leases;
 mod read;
 mod resource;
@@ -16,6 +17,7 @@ use core::time::Duration;
 
 use self::history::History;
 pub use self::history::{HISTORY, Happened, Record};
+use self::jobs::Job;
 use self::leases::{Ended, Lease, Leases};
 pub use self::read::{OwnerView, ResourceView, WaiterView};
 use self::resource::{Resource, Tenant};
@@ -85,6 +87,7 @@ pub struct Ledger {
     longest: Duration,
     leases: Leases,
     resources: BTreeMap<ResourceName, Resource>,
+    jobs: BTreeMap<ResourceName, Job>,
     history: History,
     hints: Vec<Hint>,
     planted: Planted,
@@ -106,6 +109,7 @@ impl Ledger {
             longest: Duration::ZERO,
             leases: Leases::default(),
             resources: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             history: History::of(HISTORY),
             hints: Vec::new(),
             planted: Planted::default(),

@@ -39,6 +39,8 @@
 extern crate alloc;
 
 mod campaign;
+mod fanout;
+mod job;
 mod lease;
 mod ledger;
 mod message;
@@ -50,6 +52,11 @@ mod timing;
 mod watch;
 mod worker;
 
+pub use fanout::{Message, Payload, Published};
+pub use job::{
+    Begin, HEAD_START, Holder, JOB_RECORDS, JobAct, JobCounts, JobOutcome, JobRecord, JobSaid, JobState,
+    JobStep, JobView, Note, Occurrence, WallTime,
+};
 pub use ledger::{
     Asked, BATCH, HISTORY, Happened, Here, Ledger, NOTICES, OwnerView, Record, ResourceView, WaiterView,
 };
@@ -58,7 +65,7 @@ pub use message::{
     Released, Request, Said, Seq, Stamp, Term, Ticket, Token, Waiting, Want, Why, Wish,
 };
 pub use moment::{Moment, StoreTime};
-pub use names::{Label, LimitError, Metadata, Namespace, ResourceName, Tickets};
+pub use names::{Label, LimitError, Metadata, Namespace, Plan, ResourceName, Tickets};
 pub use output::{Ending, HeldBack, Input, Now, Output, Ownership, Report};
 pub use planted::{Bug, Planted};
 pub use timing::{

@@ -92,6 +92,11 @@ text!(
     }
 );
 text!(
+    /// The schedule of a job as text: for people, and for noticing that a name is used with another one.
+    Plan, "plan", "1 to 200 bytes without control characters",
+    |text| (1..=200).contains(&text.len()) && !text.chars().any(char::is_control)
+);
+text!(
     /// What a worker tells the others about itself, as JSON. Only its size is checked here.
     Metadata, "metadata", "at most 4096 bytes of JSON",
     |text| text.len() <= 4096

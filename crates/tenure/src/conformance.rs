@@ -36,7 +36,7 @@
 //! ```
 //!
 //! [`conformance!`](crate::conformance!) writes one test per case, from one list: no store can leave one out. A
-//! case is a sentence about the rules, and never asks which store it has. Most are about one rule each. Two are
+//! case is a sentence about the rules, and never asks which store it has. Most are about one rule each. Some are
 //! about all of them: [`agreement`] plays random sequences against the store and the ledger, [`contention`] sets
 //! many workers on a few resources at once.
 
@@ -44,7 +44,9 @@ pub mod agreement;
 mod chance;
 pub mod claims;
 pub mod contention;
+pub mod fanout;
 pub mod hints;
+pub mod jobs;
 pub mod judging;
 pub mod leases;
 pub mod operators;
@@ -239,8 +241,45 @@ macro_rules! conformance {
             restarts:
                 a_restart_loses_nothing_or_grants_nothing_for_one_longest
                 the_token_grows_over_a_restart;
+            jobs:
+                only_the_owner_under_exactly_its_token_attends_and_begins
+                who_has_released_was_evicted_or_closed_is_not_the_owner_of_a_job
+                a_holder_that_ran_out_is_not_the_owner_and_is_not_marked
+                attending_makes_the_job_and_nothing_before_it_counts
+                attending_again_changes_nothing
+                a_job_cannot_be_made_to_begin_in_the_future
+                another_plan_replaces_the_one_before_and_that_is_said_once
+                the_next_owner_finds_what_the_last_one_left_in_the_middle
+                an_occurrence_is_claimed_once_whoever_asks
+                a_claim_is_written_down_with_who_when_and_what_was_left_out
+                beginning_again_under_the_same_token_gives_the_same_record
+                a_job_that_nobody_attended_is_unknown
+                what_is_more_than_60_s_ahead_of_the_wall_clock_is_early
+                a_failed_or_interrupted_occurrence_is_run_again_if_asked_for_under_the_same_key
+                what_runs_under_another_token_is_taken_unless_it_may_be_run_again
+                going_on_to_the_next_leaves_the_last_one_interrupted
+                a_run_ends_with_its_outcome_its_length_and_a_note
+                a_run_that_ended_after_its_lease_did_is_written_down_all_the_same
+                finishing_again_says_the_same_and_another_outcome_changes_nothing
+                what_is_not_ones_own_latest_run_is_not_finished
+                what_was_done_once_is_not_done_again
+                the_last_50_records_are_kept_oldest_first
+                reading_all_jobs_lists_them_by_name_with_the_latest_record
+                jobs_with_hostile_names_are_jobs_like_others
+                jobs_outlive_a_restart_that_keeps_the_data
+                many_owners_at_once_claim_each_occurrence_once;
+            fanout:
+                a_message_reaches_every_subscriber_in_order
+                a_message_carries_any_bytes_up_to_4096
+                only_the_owner_under_exactly_its_token_publishes
+                who_has_released_was_evicted_closed_or_ran_out_publishes_nothing
+                publishing_marks_nobody
+                each_of_several_owners_is_heard_under_its_ticket
+                a_message_is_heard_for_its_resource_only
+                who_stops_listening_disturbs_nobody;
             agreement:
-                the_store_says_what_the_ledger_says;
+                the_store_says_what_the_ledger_says
+                the_store_keeps_jobs_as_the_ledger_does;
             contention:
                 many_workers_at_once_never_own_more_than_k_tickets;
         }

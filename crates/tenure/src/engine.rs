@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Answer, Call, Grant, Input, LeaseId, Moment, Now, Output, Ownership as Granted, Report, Request,
+    Answer, Call, Grant, Holder, Input, LeaseId, Moment, Now, Output, Ownership as Granted, Report, Request,
     ResourceName, Seq, Timing, Token, Want, Worker as Machine,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Depart(ResourceName, Token),
     /// A job on the store, done where the store's connections live.
     Ask(Box<dyn FnOnce(Arc<dyn Store>) -> Job + Send>),
+    /// As whom the store knows the owner under this token; nothing when the ownership has ended.
+    Holder(ResourceName, Token, oneshot::Sender<Option<Holder>>),
     /// The lock of the lease on which the ownership under this token stands.
     ShareLock(ResourceName, Token, oneshot::Sender<Result<Option<OwnedFd>, Error>>),
     /// Leave everything; answered when all is done.
@@ -226,6 +228,11 @@ impl Engine {
                 self.handle(Input::Stopped { resource, token });
             }
             Command::Ask(job) => drop(tokio::spawn(job(self.store.clone()))),
+            Command::Holder(resource, token, answer) => {
+                let lease = self.machine.lease_of(&resource, token);
+                // Whoever asked may have given up.
+                let _gone = answer.send(lease.map(|lease| Holder { lease, resource, token }));
+            }
             Command::ShareLock(resource, token, answer) => {
                 let lease = self.machine.lease_of(&resource, token);
                 let ended = || Error::refused(format!("the ownership of `{resource}` has ended"));

@@ -63,8 +63,9 @@ mod unlimited;
 mod worker;
 
 pub use tenure_core::{
-    Asked, Clock, Ending, Grant, Happened, Label, LimitError, Metadata, OwnerView, ResourceName,
-    ResourceView, Term, Ticket, Timing, TimingError, Token, WaiterView, Waiting, Why,
+    Asked, Clock, Ending, Grant, Happened, JobCounts, JobRecord, JobState, JobView, Label, LimitError,
+    Metadata, Note, Occurrence, OwnerView, Plan, Published, ResourceName, ResourceView, Term, Ticket, Timing,
+    TimingError, Token, WaiterView, Waiting, WallTime, Why,
 };
 
 pub use self::app::{AnyError, App, Module};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Asked, Call, Closing, Label, LeaseId, Namespace as Space, Request, ResourceName, ResourceView, Seq, Token,
+    Asked, Call, Closing, JobView, Label, LeaseId, Namespace as Space, Request, ResourceName, ResourceView,
+    Seq, Token,
 };
 use tokio::sync::oneshot;
 
@@ -93,6 +94,27 @@ impl Namespace {
     // req: H19
     pub async fn history_of_all(&self) -> Result<Vec<Entry>, Error> {
         self.ask_store(|store| Box::pin(async move { store.history(None).await })).await
+    }
+
+    /// Every job that was ever taken up, by name, with the latest record of each.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    // req: E11
+    pub async fn jobs(&self) -> Result<Vec<JobView>, Error> {
+        self.ask_store(|store| Box::pin(async move { store.jobs(None).await })).await
+    }
+
+    /// One job, by the name of its resource, with all its records that are kept; nothing if nobody ever took it up.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    // req: E11
+    pub async fn job(&self, job: &str) -> Result<Option<JobView>, Error> {
+        let name = ResourceName::new(job)?;
+        let views =
+            self.ask_store(move |store| Box::pin(async move { store.jobs(Some(&name)).await })).await?;
+        Ok(views.into_iter().next())
     }
 
     /// Asks the owner under `token` to hand over gently, to the waiter labelled `successor` if one is named.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tenure_core::{Ending, Grant, Input, ResourceName};
+use tenure_core::{Ending, Grant, Holder, Input, Payload, Published, ResourceName};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Error;
@@ -123,6 +123,49 @@ impl Ownership {
         let ask = Command::ShareLock(self.resource.clone(), self.grant.token, answer);
         self.commands.send(ask).map_err(|_| ended())?;
         answered.await.map_err(|_| ended())?
+    }
+
+    /// Sends to all workers of the namespace that have subscribed to the resource, with the token: whoever gets it drops
+    /// what an earlier owner sends later. At most once: it may be lost, and is never doubled. Whether this is still the
+    /// owner is looked at by the store, in the same step.
+    ///
+    /// # Errors
+    /// When there are more than 4096 bytes, the store does not answer as long as the ownership lasts, or the resource is
+    /// without limit.
+    // req: E15
+    pub async fn publish(&self, bytes: &[u8]) -> Result<Published, Error> {
+        let payload = Payload::new(bytes)?;
+        if self.seat.is_unlimited() {
+            return Err(Error::refused(format!(
+                "`{}` is without limit, and has no owner to speak",
+                self.resource
+            )));
+        }
+        let holder = if self.holds() { self.holder().await } else { None };
+        let Some(holder) = holder else { return Ok(Published::NotOwner) };
+        let (answer, answered) = oneshot::channel();
+        let ask = Command::Ask(Box::new(move |store| {
+            Box::pin(async move {
+                // Whoever asked may have given up.
+                let _gone = answer.send(store.publish(&holder, &payload).await);
+            })
+        }));
+        let unknown =
+            || Error::unavailable(format!("cannot tell whether the message of `{}` was sent", self.resource));
+        self.commands.send(ask).map_err(|_| unknown())?;
+        match self.run(answered).await {
+            Ok(Ok(said)) => said,
+            Ok(Err(_)) | Err(Lost(_)) => Err(unknown()),
+        }
+    }
+
+    /// As whom the store knows this owner; nothing when the ownership has ended.
+    pub(crate) async fn holder(&self) -> Option<Holder> {
+        let (answer, answered) = oneshot::channel();
+        let ask = Command::Holder(self.resource.clone(), self.grant.token, answer);
+        // The driver may have ended, and the ownership with it.
+        self.commands.send(ask).ok()?;
+        answered.await.ok().flatten()
     }
 
     /// Waits for the end of the ownership, and says why it ended. Returns at once if it has.

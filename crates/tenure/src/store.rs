@@ -19,10 +19,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use tenure_core::{
-    Answer, Call, Claimed, Closing, Hint, Holding, Incarnation, LeaseId, Leave, Leaving, Namespace, Notice,
-    Released, Request, Said, Seq, Stamp, StoreTime, Tickets, Want, Wish,
+    Answer, Begin, Call, Claimed, Closing, Hint, Holder, Holding, Incarnation, JobAct, JobOutcome, JobSaid,
+    JobStep, LeaseId, Leave, Leaving, Message, Namespace, Notice, Payload, Published, Released, Request,
+    Said, Seq, Stamp, StoreTime, Tickets, Want, Wish,
 };
-use tenure_core::{Asked, Grant, Happened, Label, ResourceName, ResourceView, Token};
+use tenure_core::{Asked, Grant, Happened, JobView, Label, ResourceName, ResourceView, Token};
 use tokio::sync::{Mutex, mpsc};
 
 pub use self::memory::MemoryStore;
@@ -43,6 +44,10 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send +
 /// The wake-ups for one lease. It may be silent; the claim decides. It ends when the subscription is lost: then
 /// the driver subscribes again and, because hints may have been missed, whoever waits looks once.
 pub type Hints = mpsc::UnboundedReceiver<Hint>;
+
+/// What the owners of one resource send. It ends when the subscription is lost: then the driver subscribes again, and
+/// what was sent meanwhile is lost.
+pub type Messages = mpsc::UnboundedReceiver<Message>;
 
 /// A namespace of a store.
 ///
@@ -77,6 +82,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Takes the ownership under `token` away at once; until its worker learns of it only the token protects.
     fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked>;
+
+    /// Carries out one step of a job, in one atomic step: see [`tenure_core::Ledger::job`]. What it answers is durable, as
+    /// a grant is.
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid>;
+
+    /// One job with all its records that are kept, oldest first, or every job with the latest, by name.
+    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>>;
+
+    /// Sends to all who have subscribed, if the holder is the owner: looked at in the same step. At most once.
+    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published>;
+
+    /// Subscribes to what the owners of a resource publish. When it is answered, no message from then on is lost but
+    /// by accident.
+    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages>;
 
     /// The lock by which the death of those who do the work under this lease is proved, for another process that
     /// is to do it; nothing where deaths are not proved. Does not wait.

@@ -1,6 +1,7 @@
 //! The conformance suite is able to fail: stores that break a rule on purpose, and the case that finds each out.
 #![allow(clippy::unwrap_used)] // What fails here is the test.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +10,11 @@ use std::time::Duration;
 
 use tenure::ClockByHand;
 use tenure::conformance::{Fixture, Relay, Restarted, restarts};
-use tenure::store::{Entry, Hints, MemoryStore, Pending, Store};
+use tenure::store::{Entry, Hints, MemoryStore, Messages, Pending, Store};
 use tenure_core::{
-    Answer, Asked, Call, Claimed, Closing, Grant, Here, Incarnation, Label, LeaseId, Leaving, Ledger,
-    Metadata, Released, Request, ResourceName, ResourceView, Said, StoreTime, Tickets, Token,
+    Answer, Asked, Call, Claimed, Closing, Grant, Here, Holder, Incarnation, JobAct, JobRecord, JobSaid,
+    JobStep, JobView, Label, LeaseId, Leaving, Ledger, Metadata, Occurrence, Payload, Published, Released,
+    Request, ResourceName, ResourceView, Said, StoreTime, Tickets, Token,
 };
 use tokio::sync::mpsc;
 
@@ -147,6 +149,31 @@ flaws! {
     a_store_that_swallows_hints_is_found_out:
         Flaw { deaf: true, ..Flaw::default() }
         => a_release_hints_the_head_at_once_and_the_next_after_one_step_of_its_own + evicting_hints_the_head;
+    a_store_that_hands_out_an_occurrence_twice_is_found_out:
+        Flaw { job: JobFlaw::HandsOutTwice, ..Flaw::default() }
+        => an_occurrence_is_claimed_once_whoever_asks
+         + what_was_done_once_is_not_done_again
+         + the_store_keeps_jobs_as_the_ledger_does;
+    a_store_that_does_not_raise_what_is_claimed_is_found_out:
+        Flaw { job: JobFlaw::ThroughNotRaised, ..Flaw::default() }
+        => an_occurrence_is_claimed_once_whoever_asks
+         + many_owners_at_once_claim_each_occurrence_once
+         + the_store_keeps_jobs_as_the_ledger_does;
+    a_store_that_does_not_look_at_who_asks_is_found_out:
+        Flaw { job: JobFlaw::HolderNotChecked, ..Flaw::default() }
+        => only_the_owner_under_exactly_its_token_attends_and_begins
+         + only_the_owner_under_exactly_its_token_publishes
+         + the_store_keeps_jobs_as_the_ledger_does;
+    a_store_that_lets_anybody_finish_is_found_out:
+        Flaw { job: JobFlaw::FinishWithoutToken, ..Flaw::default() }
+        => what_is_not_ones_own_latest_run_is_not_finished + the_store_keeps_jobs_as_the_ledger_does;
+    a_store_that_forgets_the_first_token_of_a_run_is_found_out:
+        Flaw { job: JobFlaw::KeyForgotten, ..Flaw::default() }
+        => a_failed_or_interrupted_occurrence_is_run_again_if_asked_for_under_the_same_key
+         + the_store_keeps_jobs_as_the_ledger_does;
+    a_store_that_swallows_messages_is_found_out:
+        Flaw { deaf: true, ..Flaw::default() }
+        => a_message_reaches_every_subscriber_in_order + a_message_is_heard_for_its_resource_only;
 }
 
 #[tokio::test]
@@ -197,12 +224,38 @@ struct Flaw {
     granted: fn(&mut Grant),
     waits: fn(&mut Duration),
     shown: fn(&mut ResourceView),
+    job: JobFlaw,
     deaf: bool,
+}
+
+/// What a store does wrong with jobs.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum JobFlaw {
+    #[default]
+    None,
+    /// What is taken is given all the same.
+    HandsOutTwice,
+    /// Whatever was claimed before, it is as if nothing had been.
+    ThroughNotRaised,
+    /// Anybody is taken for the owner.
+    HolderNotChecked,
+    /// Anybody is taken for the one who began.
+    FinishWithoutToken,
+    /// A repetition has another key.
+    KeyForgotten,
 }
 
 impl Default for Flaw {
     fn default() -> Self {
-        Self { asked: |_, _| (), said: |_, _| (), granted: |_| (), waits: |_| (), shown: |_| (), deaf: false }
+        Self {
+            asked: |_, _| (),
+            said: |_, _| (),
+            granted: |_| (),
+            waits: |_| (),
+            shown: |_| (),
+            job: JobFlaw::None,
+            deaf: false,
+        }
     }
 }
 
@@ -215,13 +268,16 @@ struct FlawedStore {
     flaw: Flaw,
     inner: MemoryStore,
     count: AtomicU64,
+    /// Who was granted what last.
+    owners: Mutex<HashMap<ResourceName, Holder>>,
 }
 
 impl Flawed {
     fn fresh(flaw: Flaw) -> Self {
         let clock = ClockByHand::new();
         let inner = MemoryStore::by_hand(clock.clone());
-        Self { clock, store: Arc::new(FlawedStore { flaw, inner, count: AtomicU64::new(0) }) }
+        let (count, owners) = (AtomicU64::new(0), Mutex::default());
+        Self { clock, store: Arc::new(FlawedStore { flaw, inner, count, owners }) }
     }
 }
 
@@ -255,6 +311,7 @@ impl Relay for FlawedStore {
             let mut asked = request.clone();
             (self.flaw.asked)(&mut asked, self.count.fetch_add(1, Ordering::SeqCst) + 1);
             let mut answer = self.inner.call(&asked).await?;
+            self.remember(&asked, &answer.said);
             let claimed = |claimed: &mut Claimed| match claimed {
                 Claimed::Granted(grant) => (self.flaw.granted)(grant),
                 Claimed::Waiting(waiting) => (self.flaw.waits)(&mut waiting.look_again),
@@ -292,6 +349,84 @@ impl Relay for FlawedStore {
             views.iter_mut().for_each(self.flaw.shown);
             Ok(views)
         })
+    }
+
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
+        Box::pin(self.flawed_step(step))
+    }
+
+    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published> {
+        Box::pin(async move { self.inner.publish(&self.taken_for(holder), payload).await })
+    }
+
+    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
+        let (to, messages) = mpsc::unbounded_channel();
+        match self.flaw.deaf {
+            true => Box::pin(async move {
+                tokio::spawn(async move { to.closed().await });
+                Ok(messages)
+            }),
+            false => self.inner.subscribe(resource),
+        }
+    }
+}
+
+impl FlawedStore {
+    fn remember(&self, request: &Request, said: &Said) {
+        let (Call::Claim(wants), Said::Claimed(answers)) = (&request.call, said) else { return };
+        for (want, answer) in wants.iter().zip(answers) {
+            if let Claimed::Granted(grant) = answer {
+                let (lease, resource) = (request.lease, want.resource.clone());
+                let holder = Holder { lease, resource: resource.clone(), token: grant.token };
+                self.owners.lock().unwrap().insert(resource, holder);
+            }
+        }
+    }
+
+    /// Whoever asks is taken for the owner, if that is the flaw.
+    fn taken_for(&self, holder: &Holder) -> Holder {
+        let owner = self.owners.lock().unwrap().get(&holder.resource).cloned();
+        match self.flaw.job {
+            JobFlaw::HolderNotChecked => owner.unwrap_or_else(|| holder.clone()),
+            _ => holder.clone(),
+        }
+    }
+
+    async fn flawed_step(&self, step: &JobStep) -> Result<JobSaid, tenure::Error> {
+        let mut step = step.clone();
+        step.holder = self.taken_for(&step.holder);
+        let mut latest =
+            self.inner.jobs(Some(&step.holder.resource)).await?.pop().and_then(|mut job| job.records.pop());
+        let (holder, occurrence) = (
+            step.holder.clone(),
+            match &step.act {
+                JobAct::Begin(begin) => Some(begin.occurrence),
+                _ => None,
+            },
+        );
+        match (self.flaw.job, &mut step.act, &latest) {
+            (JobFlaw::FinishWithoutToken, JobAct::Finish { .. }, Some(latest)) => {
+                step.holder.token = latest.token;
+            }
+            (JobFlaw::ThroughNotRaised, JobAct::Begin(begin), Some(latest)) => {
+                begin.occurrence = Occurrence::new(latest.occurrence.as_millis() + 1).unwrap();
+            }
+            _ => {}
+        }
+        let mut said = self.inner.job(&step).await?;
+        match (self.flaw.job, &mut said, occurrence) {
+            (JobFlaw::HandsOutTwice, JobSaid::Taken(record), Some(_)) => {
+                if let Some(record) = record.take().or_else(|| latest.take()) {
+                    said = JobSaid::Begun(JobRecord { token: holder.token, ..record });
+                }
+            }
+            (JobFlaw::ThroughNotRaised, JobSaid::Begun(record), Some(occurrence)) => {
+                record.occurrence = occurrence;
+            }
+            (JobFlaw::KeyForgotten, JobSaid::Begun(record), _) => record.key_token = record.token,
+            _ => {}
+        }
+        Ok(said)
     }
 }
 
@@ -429,5 +564,24 @@ impl Store for RuledStore {
 
     fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
         self.step(move |ledger, here| ledger.evict(here, resource.as_str(), token))
+    }
+
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
+        self.step(|ledger, here| ledger.job(here, step))
+    }
+
+    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        self.step(move |ledger, _| ledger.jobs(job.map(ResourceName::as_str)))
+    }
+
+    fn publish<'a>(&'a self, holder: &'a Holder, _: &'a Payload) -> Pending<'a, Published> {
+        self.step(|ledger, here| match ledger.ticket_of(here, holder) {
+            Some(_) => Published::Sent,
+            None => Published::NotOwner,
+        })
+    }
+
+    fn subscribe<'a>(&'a self, _: &'a ResourceName) -> Pending<'a, Messages> {
+        Box::pin(async { Ok(mpsc::unbounded_channel().1) })
     }
 }

@@ -497,6 +497,26 @@ impl Store for Hangs {
     fn evict<'a>(&'a self, _: &'a tenure::ResourceName, _: tenure::Token) -> Pending<'a, tenure::Asked> {
         Box::pin(std::future::pending())
     }
+
+    fn job<'a>(&'a self, _: &'a tenure::store::JobStep) -> Pending<'a, tenure::store::JobSaid> {
+        Box::pin(std::future::pending())
+    }
+
+    fn jobs<'a>(&'a self, _: Option<&'a tenure::ResourceName>) -> Pending<'a, Vec<tenure::JobView>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn publish<'a>(
+        &'a self,
+        _: &'a tenure::store::Holder,
+        _: &'a tenure::store::Payload,
+    ) -> Pending<'a, tenure::store::Published> {
+        Box::pin(std::future::pending())
+    }
+
+    fn subscribe<'a>(&'a self, _: &'a tenure::ResourceName) -> Pending<'a, tenure::store::Messages> {
+        Box::pin(std::future::pending())
+    }
 }
 
 // req: T10

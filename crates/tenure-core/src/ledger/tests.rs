@@ -1,5 +1,7 @@
 //! The rules of the store, one test each. The helpers, with the `Store` that has a clock to set, are below.
 
+mod jobs;
+
 use alloc::string::ToString;
 use alloc::{format, vec};
 

@@ -5,6 +5,7 @@
 //! store's wall clock; so they have to grow, and are compared by the terms that they belong to.
 
 mod compare;
+mod jobs;
 mod moves;
 
 use std::time::{Duration, Instant};
@@ -28,6 +29,22 @@ const SEED: &str = "TENURE_CONFORMANCE_SEED";
 
 /// Whatever is asked, in whichever order, the store says what the ledger says.
 pub async fn the_store_says_what_the_ledger_says(fixture: impl Fixture) {
+    play(fixture, Theme::Tickets).await;
+}
+
+/// Whatever steps of a job are asked for, by whomever, the store says what the ledger says.
+pub async fn the_store_keeps_jobs_as_the_ledger_does(fixture: impl Fixture) {
+    play(fixture, Theme::Jobs).await;
+}
+
+/// What a round is mostly about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Theme {
+    Tickets,
+    Jobs,
+}
+
+async fn play(fixture: impl Fixture, theme: Theme) {
     let mut world = World::of(fixture);
     let chosen = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
     let seeds = chosen.map_or(1..=ROUNDS, |seed| seed..=seed);
@@ -35,7 +52,7 @@ pub async fn the_store_says_what_the_ledger_says(fixture: impl Fixture) {
 
     let mut played = 0;
     for seed in seeds {
-        Round::new(&mut world, seed).await.play().await;
+        Round::new(&mut world, seed, theme).await.play().await;
         played += 1;
         if begun.elapsed() > BUDGET {
             break;
@@ -49,7 +66,7 @@ pub async fn the_store_says_what_the_ledger_says(fixture: impl Fixture) {
 pub async fn the_store_agrees_with_the_ledger_on(seeds: std::ops::Range<u64>, fixture: impl Fixture) {
     let mut world = World::of(fixture);
     for seed in seeds {
-        Round::new(&mut world, seed).await.play().await;
+        Round::new(&mut world, seed, Theme::Tickets).await.play().await;
     }
 }
 
@@ -58,6 +75,7 @@ struct Round<'a, F> {
     world: &'a mut World<F>,
     ledger: Ledger,
     chance: Chance,
+    theme: Theme,
     seed: u64,
     step: u64,
     resources: Vec<ResourceName>,
@@ -68,13 +86,13 @@ struct Round<'a, F> {
 }
 
 impl<'a, F: Fixture> Round<'a, F> {
-    async fn new(world: &'a mut World<F>, seed: u64) -> Self {
+    async fn new(world: &'a mut World<F>, seed: u64, theme: Theme) -> Self {
         world.now().await;
         let ledger = Ledger::new(world.stamp().incarnation);
         let mut chance = Chance::new(seed);
         let resources = (0..=chance.below(3)).map(|number| name(&format!("job-{seed}-{number}"))).collect();
         let (players, tokens) = (vec![], Tokens::default());
-        Self { world, ledger, chance, seed, step: 0, resources, players, tokens, slack: ZERO }
+        Self { world, ledger, chance, theme, seed, step: 0, resources, players, tokens, slack: ZERO }
     }
 
     async fn play(mut self) {
@@ -83,11 +101,16 @@ impl<'a, F: Fixture> Round<'a, F> {
         self.call(first).await;
         for step in 1..=MOVES {
             self.step = step;
-            match self.choose() {
+            let next = match self.theme {
+                Theme::Tickets => self.choose(),
+                Theme::Jobs => self.choose_for_jobs(),
+            };
+            match next {
                 Move::Pass(span) => self.world.pass(span).await,
                 Move::Send(sent) => self.call(sent).await,
                 Move::Ask(resource, token, successor) => self.wish(&resource, token, Some(successor)).await,
                 Move::Evict(resource, token) => self.wish(&resource, token, None).await,
+                Move::Job(step) => self.step_job(step).await,
                 Move::Read => self.read().await,
             }
         }
@@ -167,6 +190,9 @@ impl<'a, F: Fixture> Round<'a, F> {
     /// Compares all that can be read.
     async fn read(&mut self) {
         for resource in self.resources.clone() {
+            if self.theme == Theme::Jobs {
+                self.read_job(&resource).await;
+            }
             let before = self.world.now().await;
             let views = answered(self.world.store.read(Some(&resource))).await;
             let entries = answered(self.world.store.history(Some(&resource))).await;

@@ -8,7 +8,7 @@ use super::Fixture;
 use super::world::*;
 
 /// Names that are valid, and that a store which splices, folds or trims them would mistake.
-const HOSTILE: [&str; 24] = [
+pub(super) const HOSTILE: [&str; 24] = [
     "'",
     "\"",
     "`",

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use tenure_core::{Answer, Asked, Label, LeaseId, Request, ResourceName, ResourceView, Token};
+use tenure_core::{
+    Answer, Asked, Holder, JobSaid, JobStep, JobView, Label, LeaseId, Payload, Published, Request,
+    ResourceName, ResourceView, Token,
+};
 
 use crate::Error;
-use crate::store::{Concern, Entry, Hints, Pending, Store};
+use crate::store::{Concern, Entry, Hints, Messages, Pending, Store};
 
 /// A [`Store`] that hands on to another whatever it does not answer itself. Who implements this is a store: write
 /// what is to be different, and nothing else.
@@ -54,6 +57,26 @@ pub trait Relay: fmt::Debug + Send + Sync + 'static {
         self.behind().evict(resource, token)
     }
 
+    /// See [`Store::job`].
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
+        self.behind().job(step)
+    }
+
+    /// See [`Store::jobs`].
+    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        self.behind().jobs(job)
+    }
+
+    /// See [`Store::publish`].
+    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published> {
+        self.behind().publish(holder, payload)
+    }
+
+    /// See [`Store::subscribe`].
+    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
+        self.behind().subscribe(resource)
+    }
+
     /// See [`Store::share_lock`].
     ///
     /// # Errors
@@ -95,6 +118,22 @@ impl<R: Relay> Store for R {
 
     fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
         Relay::evict(self, resource, token)
+    }
+
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
+        Relay::job(self, step)
+    }
+
+    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        Relay::jobs(self, job)
+    }
+
+    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published> {
+        Relay::publish(self, holder, payload)
+    }
+
+    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
+        Relay::subscribe(self, resource)
     }
 
     fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error> {

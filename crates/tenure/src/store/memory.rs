@@ -1,15 +1,15 @@
 //! `memory:` One process; the ledger behind a mutex. For tests and examples.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tenure_core::{
-    Answer, Asked, Here, Hint, Incarnation, Label, LeaseId, Ledger, Request, ResourceName, ResourceView,
-    StoreTime, Token,
+    Answer, Asked, Here, Hint, Holder, Incarnation, JobSaid, JobStep, JobView, Label, LeaseId, Ledger,
+    Message, Payload, Published, Request, ResourceName, ResourceView, StoreTime, Token,
 };
 use tokio::sync::mpsc;
 
-use super::{Entry, Hints, Pending, Store};
+use super::{Entry, Hints, Messages, Pending, Store};
 use crate::Error;
 use crate::clock::{ClockByHand, Clocks};
 
@@ -24,6 +24,8 @@ pub struct MemoryStore {
 struct Inner {
     ledger: Ledger,
     listeners: HashMap<LeaseId, mpsc::UnboundedSender<Hint>>,
+    /// Who wants to hear what the owners of a resource send.
+    audience: BTreeMap<ResourceName, Vec<mpsc::UnboundedSender<Message>>>,
 }
 
 impl Inner {
@@ -42,6 +44,13 @@ impl Inner {
                 next = if heard { None } else { self.ledger.pass_on(here, &hint) };
                 told.insert((hint.resource, hint.lease));
             }
+        }
+    }
+
+    /// Sends to whoever has subscribed, and forgets who does not listen any more.
+    fn send(&mut self, message: &Message) {
+        if let Some(audience) = self.audience.get_mut(&message.resource) {
+            audience.retain(|to| to.send(message.clone()).is_ok());
         }
     }
 
@@ -75,7 +84,8 @@ impl MemoryStore {
     }
 
     fn on(clocks: Clocks) -> Self {
-        let inner = Inner { ledger: Ledger::new(INCARNATION), listeners: HashMap::new() };
+        let inner =
+            Inner { ledger: Ledger::new(INCARNATION), listeners: HashMap::new(), audience: BTreeMap::new() };
         Self { clocks, inner: Mutex::new(inner) }
     }
 
@@ -153,6 +163,38 @@ impl Store for MemoryStore {
 
     fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
         Box::pin(async move { self.step(|ledger, here| ledger.evict(here, resource.as_str(), token)) })
+    }
+
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
+        Box::pin(async move { self.step(|ledger, here| ledger.job(here, step)) })
+    }
+
+    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        Box::pin(async move { self.step(|ledger, _| ledger.jobs(job.map(ResourceName::as_str))) })
+    }
+
+    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published> {
+        Box::pin(async move {
+            let mut inner = self.lock();
+            let here = self.here()?;
+            let Some(ticket) = inner.ledger.ticket_of(here, holder) else { return Ok(Published::NotOwner) };
+            let (resource, token) = (holder.resource.clone(), holder.token);
+            inner.send(&Message { resource, ticket, token, payload: payload.clone() });
+            Ok(Published::Sent)
+        })
+    }
+
+    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
+        Box::pin(async move {
+            let (to, messages) = mpsc::unbounded_channel();
+            let mut inner = self.lock();
+            for audience in inner.audience.values_mut() {
+                audience.retain(|to| !to.is_closed());
+            }
+            inner.audience.retain(|_, audience| !audience.is_empty());
+            inner.audience.entry(resource.clone()).or_default().push(to);
+            Ok(messages)
+        })
     }
 }
 

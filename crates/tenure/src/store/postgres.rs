@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Answer, Asked, Call, Label, LeaseId, Namespace, Request, ResourceName, ResourceView, Token,
+    Answer, Asked, Call, Holder, JobSaid, JobStep, JobView, Label, LeaseId, Namespace, Payload, Published,
+    Request, ResourceName, ResourceView, Token,
 };
 use tokio_postgres::types::{ToSql, Type};
 
@@ -27,7 +28,7 @@ use self::line::Line;
 use self::schema::{Missing, Quoted};
 use self::trouble::Trouble;
 use self::url::Target;
-use super::{Concern, Cost, Entry, Hints, Pending, Store};
+use super::{Concern, Cost, Entry, Hints, Messages, Pending, Store};
 use crate::Error;
 
 /// A namespace of a PostgreSQL database.
@@ -214,5 +215,21 @@ impl Store for PostgresStore {
             ];
             self.wish("evict", sql, &params).await
         })
+    }
+
+    fn job<'a>(&'a self, _: &'a JobStep) -> Pending<'a, JobSaid> {
+        Box::pin(async { Err(Error::refused("jobs are not in the PostgreSQL store yet")) })
+    }
+
+    fn jobs<'a>(&'a self, _: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        Box::pin(async { Err(Error::refused("jobs are not in the PostgreSQL store yet")) })
+    }
+
+    fn publish<'a>(&'a self, _: &'a Holder, _: &'a Payload) -> Pending<'a, Published> {
+        Box::pin(async { Err(Error::refused("messages are not in the PostgreSQL store yet")) })
+    }
+
+    fn subscribe<'a>(&'a self, _: &'a ResourceName) -> Pending<'a, Messages> {
+        Box::pin(async { Err(Error::refused("messages are not in the PostgreSQL store yet")) })
     }
 }

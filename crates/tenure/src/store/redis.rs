@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Answer, Asked, Call, Closing, Happened, Label, LeaseId, Leaving, Namespace, Request, ResourceName,
-    ResourceView, Token,
+    Answer, Asked, Call, Closing, Happened, Holder, JobSaid, JobStep, JobView, Label, LeaseId, Leaving,
+    Namespace, Payload, Published, Request, ResourceName, ResourceView, Token,
 };
 
 use self::answers::{Past, Views};
@@ -30,7 +30,7 @@ use self::scripts::{ASK, CLAIM, CLOSE, EVICT, HELD, OPEN, PAST, Question, READ, 
 use self::server::Server;
 use self::target::Target;
 use self::trouble::{Outcome, Trouble};
-use super::{Concern, Entry, Hints, Pending, Store};
+use super::{Concern, Entry, Hints, Messages, Pending, Store};
 use crate::Error;
 
 /// How long opening, reading and operators' wishes may take.
@@ -323,5 +323,21 @@ impl Store for RedisStore {
             let said = self.look(&EVICT, [resource.as_str(), &token.0.to_string()]).await;
             said.and_then(answers::asked).map_err(|trouble| self.told("evict in", trouble))
         })
+    }
+
+    fn job<'a>(&'a self, _: &'a JobStep) -> Pending<'a, JobSaid> {
+        Box::pin(async { Err(Error::refused("jobs are not in the Redis store yet")) })
+    }
+
+    fn jobs<'a>(&'a self, _: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        Box::pin(async { Err(Error::refused("jobs are not in the Redis store yet")) })
+    }
+
+    fn publish<'a>(&'a self, _: &'a Holder, _: &'a Payload) -> Pending<'a, Published> {
+        Box::pin(async { Err(Error::refused("messages are not in the Redis store yet")) })
+    }
+
+    fn subscribe<'a>(&'a self, _: &'a ResourceName) -> Pending<'a, Messages> {
+        Box::pin(async { Err(Error::refused("messages are not in the Redis store yet")) })
     }
 }

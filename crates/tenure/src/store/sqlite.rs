@@ -29,7 +29,8 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use tenure_core::{
-    Answer, Asked, Call, Label, LeaseId, Namespace, Request, ResourceName, ResourceView, Token,
+    Answer, Asked, Call, Holder, JobSaid, JobStep, JobView, Label, LeaseId, Namespace, Payload, Published,
+    Request, ResourceName, ResourceView, Token,
 };
 use tokio::sync::oneshot;
 
@@ -38,7 +39,7 @@ use self::ears::{Ears, News};
 use self::hints::Hinted;
 use self::host::Host;
 use self::place::Place;
-use super::{Entry, Hints, Pending, Store};
+use super::{Entry, Hints, Messages, Pending, Store};
 use crate::Error;
 
 /// A namespace of a SQLite file. Many processes of one host may open it; each has its own.
@@ -239,6 +240,22 @@ impl Store for SqliteStore {
         let resource = resource.clone();
         let evict = move |desk: &mut Desk| desk.wish("evict in", |step| step.evict(&resource, token));
         Box::pin(self.at(&self.claims, evict, Late::Skip))
+    }
+
+    fn job<'a>(&'a self, _: &'a JobStep) -> Pending<'a, JobSaid> {
+        Box::pin(async { Err(Error::refused("jobs are not in the SQLite store yet")) })
+    }
+
+    fn jobs<'a>(&'a self, _: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        Box::pin(async { Err(Error::refused("jobs are not in the SQLite store yet")) })
+    }
+
+    fn publish<'a>(&'a self, _: &'a Holder, _: &'a Payload) -> Pending<'a, Published> {
+        Box::pin(async { Err(Error::refused("messages are not in the SQLite store yet")) })
+    }
+
+    fn subscribe<'a>(&'a self, _: &'a ResourceName) -> Pending<'a, Messages> {
+        Box::pin(async { Err(Error::refused("messages are not in the SQLite store yet")) })
     }
 
     fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error> {

@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tenure::store::{Answer, Call, Entry, Hints, LeaseId, MemoryStore, Opened, Pending, Request, Store};
-use tenure::{Asked, Error, Label, ResourceName, ResourceView, Timing, Token, Worker};
+use tenure::store::{
+    Answer, Call, Entry, Hints, Holder, JobSaid, JobStep, LeaseId, MemoryStore, Messages, Opened, Payload,
+    Pending, Published, Request, Store,
+};
+use tenure::{Asked, Error, JobView, Label, ResourceName, ResourceView, Timing, Token, Worker};
 
 /// How the store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,5 +156,21 @@ impl Store for Shaky {
 
     fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
         Box::pin(self.answer("evict", self.inner.evict(resource, token)))
+    }
+
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
+        Box::pin(self.answer("job", self.inner.job(step)))
+    }
+
+    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        Box::pin(self.answer("jobs", self.inner.jobs(job)))
+    }
+
+    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published> {
+        Box::pin(self.answer("publish", self.inner.publish(holder, payload)))
+    }
+
+    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
+        Box::pin(self.answer("subscribe", self.inner.subscribe(resource)))
     }
 }

@@ -157,6 +157,6 @@ pub(super) fn same_entries(store: &[Entry], ledger: &[Record], now: StoreTime, s
         })
 }
 
-fn close(a: Duration, b: Duration, slack: Duration) -> bool {
+pub(super) fn close(a: Duration, b: Duration, slack: Duration) -> bool {
     a.abs_diff(b) <= TOLERANCE + slack
 }

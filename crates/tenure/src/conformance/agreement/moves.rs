@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Call, Closing, LeaseId, Leave, Leaving, ResourceName, StoreTime, Token, Want};
+use tenure_core::{Call, Closing, JobStep, LeaseId, Leave, Leaving, ResourceName, StoreTime, Token, Want};
 
 use super::Round;
 use crate::conformance::Fixture;
@@ -47,6 +47,7 @@ pub(super) enum Move {
     Send(Sent),
     Ask(ResourceName, Token, Option<String>),
     Evict(ResourceName, Token),
+    Job(JobStep),
     Read,
 }
 
@@ -73,7 +74,7 @@ impl<F: Fixture> Round<'_, F> {
     }
 
     /// A newcomer, in place of one that is dead if there are enough; or an `open` once more.
-    fn join(&mut self) -> Move {
+    pub(super) fn join(&mut self) -> Move {
         let ttl = self.chance.one_of(&[300, 600, 1_000, 15_000]);
         let ttl = Duration::from_millis(ttl);
         if self.players.len() >= MOST_PLAYERS || self.chance.percent(15) {
@@ -92,7 +93,7 @@ impl<F: Fixture> Round<'_, F> {
         Move::Send(self.newcomer(ttl))
     }
 
-    fn claim(&mut self) -> Move {
+    pub(super) fn claim(&mut self) -> Move {
         let mut wants = vec![];
         for resource in self.some_resources() {
             // Mostly what the round has settled on; now and then K changes.
@@ -104,7 +105,7 @@ impl<F: Fixture> Round<'_, F> {
         self.send(Call::Claim(wants))
     }
 
-    fn leave(&mut self) -> Move {
+    pub(super) fn leave(&mut self) -> Move {
         let mut leaves = vec![];
         for resource in self.some_resources() {
             let known = self.ledger.resources().any(|name| *name == resource);
@@ -123,7 +124,7 @@ impl<F: Fixture> Round<'_, F> {
         Move::Ask(resource, token, named.then(|| successor.to_string()))
     }
 
-    fn send(&mut self, call: Call) -> Move {
+    pub(super) fn send(&mut self, call: Call) -> Move {
         let index = usize::try_from(self.chance.below(self.players.len() as u64)).unwrap_or(0);
         let player = &mut self.players[index];
         let (lease, seq) = (player.lease, player.next_seq(&mut self.chance));
@@ -147,7 +148,7 @@ impl<F: Fixture> Round<'_, F> {
     }
 
     /// A token that was given: mostly the newest, sometimes one that is over.
-    fn known_token(&mut self) -> Option<(ResourceName, Token)> {
+    pub(super) fn known_token(&mut self) -> Option<(ResourceName, Token)> {
         let resource = self.some_resources().remove(0);
         let given = self.tokens.of(&resource);
         let newest = given.last()?;
