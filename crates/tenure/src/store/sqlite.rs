@@ -8,8 +8,10 @@
 mod burial;
 mod desk;
 mod ears;
+mod fan;
 mod hints;
 mod host;
+mod jobs;
 mod litter;
 mod lock;
 mod place;
@@ -29,8 +31,8 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use tenure_core::{
-    Answer, Asked, Call, Holder, JobSaid, JobStep, JobView, Label, LeaseId, Namespace, Payload, Published,
-    Request, ResourceName, ResourceView, Token,
+    Answer, Asked, Call, Holder, JobAct, JobSaid, JobStep, JobView, Label, LeaseId, Namespace, Payload,
+    Published, Request, ResourceName, ResourceView, Token,
 };
 use tokio::sync::oneshot;
 
@@ -242,20 +244,37 @@ impl Store for SqliteStore {
         Box::pin(self.at(&self.claims, evict, Late::Skip))
     }
 
-    fn job<'a>(&'a self, _: &'a JobStep) -> Pending<'a, JobSaid> {
-        Box::pin(async { Err(Error::refused("jobs are not in the SQLite store yet")) })
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
+        let late = match step.act {
+            JobAct::Attend { .. } | JobAct::Begin(_) => Late::Skip,
+            JobAct::Finish { .. } => Late::Do,
+        };
+        let step = step.clone();
+        Box::pin(self.at(&self.claims, move |desk| desk.job(&step), late))
     }
 
-    fn jobs<'a>(&'a self, _: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
-        Box::pin(async { Err(Error::refused("jobs are not in the SQLite store yet")) })
+    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        let job = job.cloned();
+        let read =
+            move |desk: &mut Desk| desk.read(|db, namespace, _| jobs::jobs(db, namespace, job.as_ref()));
+        Box::pin(self.at(&self.reads, read, Late::Skip))
     }
 
-    fn publish<'a>(&'a self, _: &'a Holder, _: &'a Payload) -> Pending<'a, Published> {
-        Box::pin(async { Err(Error::refused("messages are not in the SQLite store yet")) })
+    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published> {
+        let (holder, payload) = (holder.clone(), payload.clone());
+        // It may wait for subscribers, and nothing that a lease depends on waits behind it there.
+        Box::pin(self.at(&self.reads, move |desk| desk.publish(&holder, &payload), Late::Skip))
     }
 
-    fn subscribe<'a>(&'a self, _: &'a ResourceName) -> Pending<'a, Messages> {
-        Box::pin(async { Err(Error::refused("messages are not in the SQLite store yet")) })
+    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
+        let (to, messages) = tokio::sync::mpsc::unbounded_channel();
+        let (reply, bound) = oneshot::channel();
+        let (namespace, resource) = (self.shared.namespace.clone(), resource.clone());
+        self.shared.ears.tell(News::Subscribe { namespace, resource, to, reply });
+        Box::pin(async move {
+            bound.await.unwrap_or_else(|_| Err(ended()))?;
+            Ok(messages)
+        })
     }
 
     fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error> {

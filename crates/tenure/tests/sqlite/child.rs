@@ -94,6 +94,31 @@ async fn a_child_plays_its_role() {
             waiter.waits("job").await;
             wait_to_be_killed("");
         }
+        "hurry" => {
+            let begun = jobs::hurry(&open(&file), 60).await;
+            wait_to_be_killed(&begun.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+        }
+        "runner" | "speaker" => {
+            let store = open(&file);
+            let mut owner = Asker::opened(&store, "child", LONG).await;
+            let grant = owner.granted("job").await;
+            let holder = owner.holder("job", grant);
+            if role == "runner" {
+                jobs::step(&store, &holder, jobs::attend()).await;
+                let said = jobs::step(&store, &holder, jobs::begin(7)).await;
+                assert!(matches!(said, tenure_core::JobSaid::Begun(_)), "{said:?}");
+            } else {
+                let payload = tenure_core::Payload::new(b"hello").expect("short");
+                let said = store.publish(&holder, &payload).await.expect("an answer");
+                assert_eq!(said, tenure_core::Published::Sent);
+            }
+            wait_to_be_killed(&grant.token.0.to_string());
+        }
+        "subscriber" => {
+            let store = open(&file);
+            let _messages = store.subscribe(&name("job")).await.expect("a subscription");
+            wait_to_be_killed("");
+        }
         "opener" => {
             let error = SqliteStore::open(&file, &Namespace::default()).expect_err("it must not open");
             wait_to_be_killed(&format!("{:?}: {error}", error.kind()));

@@ -9,6 +9,7 @@ mod child;
 mod deaths;
 mod endings;
 mod hints;
+mod jobs;
 mod opening;
 mod replaced;
 

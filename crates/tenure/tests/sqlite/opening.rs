@@ -4,6 +4,7 @@ use super::child::Process;
 use super::*;
 use rusqlite::Connection;
 use tenure::Kind;
+use tenure_core::JobSaid;
 
 /// Why `path` does not open.
 fn refused(path: &Path) -> (Kind, String) {
@@ -58,15 +59,35 @@ fn a_newer_version_and_another_programs_database_are_refused_and_stay_as_they_ar
     let folder = Folder::new();
     drop(open(&folder.file()));
     let db = Connection::open(folder.file()).expect("SQLite opens it");
-    db.execute_batch("PRAGMA user_version = 2").expect("a newer version");
+    db.execute_batch("PRAGMA user_version = 3").expect("a newer version");
 
     let (kind, told) = refused(&folder.file());
-    assert!(kind == Kind::Refused && told.contains("a newer Tenure made it (tables of version 2"), "{told}");
+    assert!(kind == Kind::Refused && told.contains("a newer Tenure made it (tables of version 3"), "{told}");
 
     let other = folder.0.join("other.db");
     Connection::open(&other).expect("a database").execute_batch("CREATE TABLE t (x)").expect("a table");
     let (kind, told) = refused(&other);
     assert!(kind == Kind::Refused && told.ends_with("it is the database of another program"), "{told}");
+}
+
+#[tokio::test]
+async fn a_file_of_an_earlier_version_gets_what_it_has_not_and_keeps_what_it_knows() {
+    let folder = Folder::new();
+    let earlier = open(&folder.file());
+    let mut owner = Asker::opened(&earlier, "owner", LONG).await;
+    let grant = owner.granted("job").await;
+    let db = Connection::open(folder.file()).expect("SQLite opens it");
+    db.execute_batch("DROP TABLE run; DROP TABLE job; PRAGMA user_version = 1")
+        .expect("as version 1 made it");
+
+    let store = open(&folder.file());
+
+    let holder = owner.holder("job", grant);
+    assert!(store.jobs(None).await.expect("views").is_empty());
+    assert!(matches!(jobs::step(&store, &holder, jobs::attend()).await, JobSaid::Attended { .. }));
+    assert!(matches!(owner.said(Call::Renew).await, Said::Kept { .. }));
+    let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0)).expect("a version");
+    assert_eq!(version, 2);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::child::Process;
 use super::*;
 use tenure::{Kind, Timing, Worker};
-use tenure_core::Why;
+use tenure_core::{JobSaid, Payload, Published, Why};
 
 pub(crate) fn remove(path: &Path) {
     for suffix in ["", "-wal", "-shm"] {
@@ -36,6 +36,26 @@ fn unavailable(path: &Path) -> String {
     let error = SqliteStore::open(path, &Namespace::default()).expect_err("it must wait");
     assert_eq!(error.kind(), Kind::Unavailable);
     error.to_string()
+}
+
+#[tokio::test]
+async fn where_a_backup_took_the_place_of_the_file_its_owner_claims_nothing_and_says_nothing() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut owner = Asker::opened(&store, "owner", LONG).await;
+    let grant = owner.granted("job").await;
+    let holder = owner.holder("job", grant);
+    jobs::step(&store, &holder, jobs::attend()).await;
+    let copy = copy(&folder.file());
+    assert!(matches!(jobs::step(&store, &holder, jobs::begin(7)).await, JobSaid::Begun(_)));
+
+    restore(&folder.file(), &copy);
+
+    // The copy knows the owner, and does not know that this was claimed.
+    assert_eq!(jobs::step(&store, &holder, jobs::begin(7)).await, JobSaid::NotOwner);
+    assert_eq!(jobs::step(&store, &holder, jobs::begin(8)).await, JobSaid::NotOwner);
+    let payload = Payload::new(b"hello").expect("short");
+    assert_eq!(store.publish(&holder, &payload).await.expect("an answer"), Published::NotOwner);
 }
 
 #[tokio::test]

@@ -9,11 +9,15 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior};
-use tenure_core::{Answer, Call, LeaseId, Namespace, Request, Said, Stamp};
+use tenure_core::{
+    Answer, Call, Holder, JobSaid, JobStep, LeaseId, Message, Namespace, Payload, Published, Request, Said,
+    Stamp,
+};
 
 use super::Proof;
 use super::burial::Unheard;
 use super::ears::{Ears, News};
+use super::fan;
 use super::hints::{self, Hinted};
 use super::host::Host;
 use super::lock::{self, Taken};
@@ -146,13 +150,10 @@ impl Desk {
     }
 
     fn answer(&mut self, request: &Request) -> Result<Answer, Error> {
-        let lock = lock::path(&self.shared.place.folder, request.lease);
-        let opened_in = lock::database_of(&lock);
-        let is_foreign = |here| opened_in.is_some_and(|database| database != here);
         let doing = match request.call {
             Call::Open { .. } => {
                 self.follow(self.found()?, Missing::Make)?;
-                return self.open_lease(request, &lock);
+                return self.open_lease(request, &lock::path(&self.shared.place.folder, request.lease));
             }
             Call::Renew => "renew the lease in",
             Call::Claim(_) => "claim in",
@@ -160,13 +161,7 @@ impl Desk {
             Call::Held => "ask for what is held in",
             Call::Close(_) => "close the lease in",
         };
-        // Only what was seen counts: where we cannot look, we do not know.
-        let found = self.found()?;
-        if found.is_none_or(|found| is_foreign(found.database)) {
-            return Ok(self.gone(request));
-        }
-        self.follow(found, Missing::Leave)?;
-        if is_foreign(self.files.database) {
+        if !self.is_home_of(request.lease)? {
             return Ok(self.gone(request));
         }
         let is_claim = matches!(request.call, Call::Claim(_));
@@ -180,6 +175,54 @@ impl Desk {
             _ => {}
         }
         Ok(answer)
+    }
+
+    /// A step of a job. What it changes is committed durably, as a grant is.
+    pub(super) fn job(&mut self, step: &JobStep) -> Result<JobSaid, Error> {
+        if !self.is_home_of(step.holder.lease)? {
+            return Ok(JobSaid::NotOwner);
+        }
+        let done = self.transact(schema::PATIENCE, true, |at| at.job(step));
+        let what = format!("take a step of the job `{}` in", step.holder.resource);
+        done.map(|(said, _)| said).map_err(|trouble| trouble.told(&what, &self.shared.place.path))
+    }
+
+    /// Sends to all who have subscribed, if the holder owns. It is sent while nobody else can take a step, so that no
+    /// later owner can have spoken before.
+    pub(super) fn publish(&mut self, holder: &Holder, payload: &Payload) -> Result<Published, Error> {
+        if !self.is_home_of(holder.lease)? {
+            return Ok(Published::NotOwner);
+        }
+        let shared = Arc::clone(&self.shared);
+        let folder = &shared.place.folder;
+        let send = |step: &mut Step<'_>| {
+            let Some(owner) = step.owner(holder)? else { return Ok(None) };
+            let (resource, ticket, token) = (holder.resource.clone(), owner.ticket, holder.token);
+            let message = Message { resource, ticket, token, payload: payload.clone() };
+            let sent = fan::send(folder, &shared.namespace, &message);
+            Ok(Some(sent.map_err(|error| refused_by_kernel("send to the sockets in", folder, error))?))
+        };
+        let sent = self.transact(schema::PATIENCE, false, send);
+        match sent.map_err(|trouble| trouble.told("publish in", &shared.place.path))? {
+            (Some(slow), _) => {
+                slow.wait(fan::PATIENCE);
+                Ok(Published::Sent)
+            }
+            (None, _) => Ok(Published::NotOwner),
+        }
+    }
+
+    /// Whether the file that lies there is the one in which this lease was opened, as far as this process knows. Only what
+    /// was seen counts: where we cannot look, we do not know.
+    fn is_home_of(&mut self, lease: LeaseId) -> Result<bool, Error> {
+        let opened_in = lock::database_of(&lock::path(&self.shared.place.folder, lease));
+        let is_foreign = |here| opened_in.is_some_and(|database| database != here);
+        let found = self.found()?;
+        if found.is_none_or(|found| is_foreign(found.database)) {
+            return Ok(false);
+        }
+        self.follow(found, Missing::Leave)?;
+        Ok(!is_foreign(self.files.database))
     }
 
     /// An operator's wish.

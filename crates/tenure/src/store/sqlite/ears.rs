@@ -2,7 +2,7 @@
 //!
 //! A pidfd is the hint of a death; the lock, tried without waiting, is the proof.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tenure_core::{Hint, LeaseId, ResourceName};
+use tenure_core::{Hint, LeaseId, Message, Namespace, ResourceName};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::desk::Job;
+use super::fan::Post;
 use super::hints::{self, Hinted};
 use super::host::Process;
 use super::lock::{self, Verdict};
@@ -34,6 +35,13 @@ const LAST_RETRY: Duration = Duration::from_millis(100);
 pub(super) enum News {
     /// Hints for this lease are wanted there. It takes the place of what was wanted before.
     Listen { lease: LeaseId, to: UnboundedSender<Hint>, reply: oneshot::Sender<Result<(), Error>> },
+    /// What the owners of this resource send is wanted there.
+    Subscribe {
+        namespace: Namespace,
+        resource: ResourceName,
+        to: UnboundedSender<Message>,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
     /// Whom our leases watch now.
     Watch(Vec<Watch>),
     /// A lease of ours was closed.
@@ -97,6 +105,8 @@ impl Deaf {
             from: self.from,
             bell: self.bell,
             listeners: HashMap::new(),
+            subscribers: BTreeMap::new(),
+            subscriptions: 0,
             watches: HashMap::new(),
             watched: HashMap::new(),
         };
@@ -117,6 +127,9 @@ struct Listening {
     from: mpsc::Receiver<News>,
     bell: UnixDatagram,
     listeners: HashMap<LeaseId, Listener>,
+    subscribers: BTreeMap<u64, Subscriber>,
+    /// How many there ever were.
+    subscriptions: u64,
     /// By who watches and why, whom.
     watches: HashMap<(LeaseId, ResourceName), (Role, Vec<LeaseId>)>,
     watched: HashMap<LeaseId, Watched>,
@@ -128,6 +141,12 @@ struct Listener {
     /// again.
     socket: Option<UnixDatagram>,
     to: UnboundedSender<Hint>,
+}
+
+/// One who wants what the owners of a resource send.
+struct Subscriber {
+    post: Post,
+    to: UnboundedSender<Message>,
 }
 
 struct Watched {
@@ -159,6 +178,9 @@ impl Listening {
             for lease in ready.sockets {
                 self.pass_on(lease);
             }
+            for subscriber in ready.posts {
+                self.deliver(subscriber);
+            }
             let now = Instant::now();
             for lease in ready.deaths {
                 if let Some(watched) = self.watched.get_mut(&lease) {
@@ -177,13 +199,17 @@ impl Listening {
         for (lease, listener) in &self.listeners {
             if let Some(socket) = &listener.socket {
                 fds.push(PollFd::new(socket, PollFlags::IN));
-                who.push((*lease, false));
+                who.push(Who::Hinted(*lease));
             }
+        }
+        for (number, subscriber) in &self.subscribers {
+            fds.push(PollFd::new(subscriber.post.socket(), PollFlags::IN));
+            who.push(Who::Told(*number));
         }
         for (lease, watched) in &self.watched {
             if let Some(pidfd) = &watched.pidfd {
                 fds.push(PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN));
-                who.push((*lease, true));
+                who.push(Who::Died(*lease));
             }
         }
         let next = self.watched.values().filter_map(|watched| watched.next_try).map(|(at, _)| at).min();
@@ -193,10 +219,13 @@ impl Listening {
             // Interrupted, or out of memory for a moment.
             std::thread::sleep(FIRST_RETRY);
         }
-        let mut ready = Ready { bell: !fds[0].revents().is_empty(), sockets: Vec::new(), deaths: Vec::new() };
-        for ((lease, is_death), fd) in who.into_iter().zip(&fds[1..]) {
-            if !fd.revents().is_empty() {
-                if is_death { ready.deaths.push(lease) } else { ready.sockets.push(lease) }
+        let mut ready = Ready { bell: !fds[0].revents().is_empty(), ..Ready::default() };
+        let rung = who.into_iter().zip(&fds[1..]).filter(|(_, fd)| !fd.revents().is_empty());
+        for (who, _) in rung {
+            match who {
+                Who::Hinted(lease) => ready.sockets.push(lease),
+                Who::Told(subscriber) => ready.posts.push(subscriber),
+                Who::Died(lease) => ready.deaths.push(lease),
             }
         }
         ready
@@ -205,6 +234,9 @@ impl Listening {
     fn hear(&mut self, news: News) {
         match news {
             News::Listen { lease, to, reply } => self.listen(lease, to, reply),
+            News::Subscribe { namespace, resource, to, reply } => {
+                self.subscribe(&namespace, &resource, to, reply);
+            }
             News::Watch(watches) => watches.into_iter().for_each(|watch| self.watch(watch)),
             News::Closed(lease) => {
                 if self.listeners.get_mut(&lease).and_then(|listener| listener.socket.take()).is_some() {
@@ -255,6 +287,32 @@ impl Listening {
         let made = made.map_err(|error| refused_by_kernel("make a socket in", &self.folder, error));
         // Who does not wait for it any more is found when the next one listens.
         let _ = reply.send(made);
+    }
+
+    /// Makes a socket for one who wants what is sent, and forgets those who do not any more.
+    fn subscribe(
+        &mut self,
+        namespace: &Namespace,
+        resource: &ResourceName,
+        to: UnboundedSender<Message>,
+        reply: oneshot::Sender<Result<(), Error>>,
+    ) {
+        self.subscribers.retain(|_, subscriber| !subscriber.to.is_closed());
+        let made = Post::open(&self.folder, namespace, resource).map(|post| {
+            self.subscriptions += 1;
+            self.subscribers.insert(self.subscriptions, Subscriber { post, to });
+        });
+        let made = made.map_err(|error| refused_by_kernel("make a socket in", &self.folder, error));
+        // Who does not wait for it any more is found with the next message.
+        let _ = reply.send(made);
+    }
+
+    /// Hands on what was sent, and forgets who does not want it any more.
+    fn deliver(&mut self, number: u64) {
+        let Some(Subscriber { post, to }) = self.subscribers.get(&number) else { return };
+        if !post.receive().into_iter().all(|message| to.send(message).is_ok()) {
+            self.subscribers.remove(&number);
+        }
     }
 
     fn pass_on(&mut self, lease: LeaseId) {
@@ -331,10 +389,19 @@ impl Listening {
     }
 }
 
+#[derive(Default)]
 struct Ready {
     bell: bool,
     sockets: Vec<LeaseId>,
+    posts: Vec<u64>,
     deaths: Vec<LeaseId>,
+}
+
+/// To whom something may happen.
+enum Who {
+    Hinted(LeaseId),
+    Told(u64),
+    Died(LeaseId),
 }
 
 impl Watched {

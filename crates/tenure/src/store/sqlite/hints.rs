@@ -121,16 +121,21 @@ impl Hinted {
 }
 
 /// The folder by a descriptor: the address of a socket has room for 107 bytes only.
-struct Folder(OwnedFd);
+pub(super) struct Folder(OwnedFd);
 
 impl Folder {
-    fn open(folder: &Path) -> io::Result<Self> {
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open(folder, flags, Mode::empty())?))
     }
 
     fn socket(&self, lease: LeaseId) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{}.sock", self.0.as_raw_fd(), lock::stem(lease)))
+        self.file(&(lock::stem(lease) + ".sock"))
+    }
+
+    /// A file in it, as long as the folder is open.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()))
     }
 }
 

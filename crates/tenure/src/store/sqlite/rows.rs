@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tenure_core::{Closing, Label, LeaseId, ResourceName, Seq, StoreTime};
+use tenure_core::{Closing, Label, LeaseId, Plan, ResourceName, Seq, StoreTime};
 
 use super::trouble::{Outcome, Trouble, damaged};
 use crate::Error;
@@ -134,7 +134,13 @@ pub(super) fn label(row: &Row<'_>, column: usize) -> Outcome<Label> {
     Label::new(text(row, column)?).map_err(|limit| damaged(&limit))
 }
 
-fn text<'r>(row: &'r Row<'_>, column: usize) -> Outcome<&'r str> {
+/// The plan in a column.
+pub(super) fn plan(row: &Row<'_>, column: usize) -> Outcome<Plan> {
+    Plan::new(text(row, column)?).map_err(|limit| damaged(&limit))
+}
+
+/// The text in a column.
+pub(super) fn text<'r>(row: &'r Row<'_>, column: usize) -> Outcome<&'r str> {
     Ok(row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)?)
 }
 

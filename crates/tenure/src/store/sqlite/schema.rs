@@ -15,10 +15,9 @@ use super::rows::{Ended, Lease, lease_columns, micros, nanos, span, time};
 use super::trouble::{Outcome, Trouble, refused_by_kernel};
 use crate::Error;
 
-/// The tables, as they are made.
-const SCHEMA: &str = include_str!("schema.sql");
-/// Grows with every change of the tables.
-const VERSION: i64 = 1;
+/// The tables as they are made, and what each version has more than the one before. Its length is the version.
+pub(super) const TABLES: [&str; 2] = [include_str!("schema.sql"), include_str!("jobs.sql")];
+const VERSION: i64 = TABLES.len() as i64;
 /// `Tenu`, so that the file tells whose it is.
 const APPLICATION: i64 = 0x5465_6e75;
 /// How long opening waits for others who write.
@@ -123,8 +122,10 @@ fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missi
     let Some(file) = file.map(|files| files.database).filter(|_| !has_moved(&step)) else {
         return Err(replaced(place));
     };
-    if known == 0 && version(&step, place)? == 0 {
-        make_tables(&step)?;
+    // Somebody else may have been quicker.
+    let known = if known < VERSION { version(&step, place)? } else { known };
+    if known < VERSION {
+        bring_up(&step, known)?;
     }
     let folder = fs::metadata(&place.folder)
         .map_err(|error| refused_by_kernel("open the folder", &place.folder, error))?;
@@ -166,7 +167,7 @@ fn version(db: &Connection, place: &Place) -> Outcome<i64> {
     let has_tables: bool = db.query_row(OTHER_TABLES, [], |row| row.get(0))?;
     match (application, version) {
         (0, 0) if !has_tables => Ok(0),
-        (APPLICATION, VERSION) => Ok(VERSION),
+        (APPLICATION, 1..=VERSION) => Ok(version),
         (APPLICATION, newer) if newer > VERSION => Err(Trouble::Told(place.refused(&format!(
             "a newer Tenure made it (tables of version {newer}, known here: {VERSION}); update this one"
         )))),
@@ -178,8 +179,11 @@ fn version(db: &Connection, place: &Place) -> Outcome<i64> {
     }
 }
 
-fn make_tables(step: &Transaction<'_>) -> Outcome<()> {
-    step.execute_batch(SCHEMA)?;
+/// Makes the tables that this version has not. What is there stays as it is, and whoever has the file open goes on.
+fn bring_up(step: &Transaction<'_>, version: i64) -> Outcome<()> {
+    for tables in TABLES.iter().skip(usize::try_from(version).unwrap_or(0)) {
+        step.execute_batch(tables)?;
+    }
     step.pragma_update(None, "application_id", APPLICATION)?;
     step.pragma_update(None, "user_version", VERSION)?;
     Ok(())

@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tenure_core::{
-    Call, Closing, Here, Hint, Label, LeaseId, Leave, Leaving, Ledger, Metadata, Moment, Request,
-    ResourceName, Seq, StoreTime, Tickets, Token, Want,
+    Begin, Call, Closing, Here, Hint, Holder, JobAct, JobOutcome, JobSaid, JobStep, Label, LeaseId, Leave,
+    Leaving, Ledger, Metadata, Moment, Note, Occurrence, Plan, Request, ResourceName, Seq, StoreTime,
+    Tickets, Token, Want,
 };
 
 use super::host::Process;
 use super::lock::Identity;
+use super::schema::TABLES;
 use super::step::{INCARNATION, Opener, Step};
 use super::tickets::Wake;
-use super::{Proof, read};
+use super::{Proof, jobs, read};
 
 /// How many sequences, and how long each is.
 const SEEDS: u64 = 60;
-const STEPS: usize = 400;
+const STEPS: usize = 500;
 
 /// Numbers that repeat with their seed (splitmix64).
 struct Dice(u64);
@@ -44,14 +46,17 @@ struct Both {
     seq: u64,
     /// Those at play; now and then one is replaced by a new id.
     leases: Vec<LeaseId>,
-    /// How often something was granted, so that the test shows that it tested something.
+    /// How often something was granted, and begun, so that the test shows that it tested something.
     granted: usize,
+    begun: usize,
 }
 
 impl Both {
     fn new(seed: u64) -> Self {
         let db = Connection::open_in_memory().expect("memory");
-        db.execute_batch(include_str!("schema.sql")).expect("the schema is SQL");
+        for tables in TABLES {
+            db.execute_batch(tables).expect("the schema is SQL");
+        }
         db.execute_batch(
             "PRAGMA foreign_keys = ON; INSERT INTO namespace (name) VALUES ('other'), ('tenure')",
         )
@@ -59,7 +64,7 @@ impl Both {
         let leases = (1..=4).map(LeaseId).collect();
         let ledger = Ledger::new(INCARNATION);
         let (dice, now, wall) = (Dice(seed), 3_600_000_000, 1_000_000);
-        Self { db, ledger, dice, now, wall, seq: 10, leases, granted: 0 }
+        Self { db, ledger, dice, now, wall, seq: 10, leases, granted: 0, begun: 0 }
     }
 
     fn here(&self) -> Here {
@@ -140,9 +145,10 @@ impl Both {
             let index = self.dice.below(self.leases.len() as u64) as usize;
             self.replace(index);
         }
-        match self.dice.below(12) {
+        match self.dice.below(15) {
             0 => self.wish(),
             1 => self.look(),
+            2..=4 => self.work(),
             _ => self.call(),
         }
     }
@@ -182,6 +188,57 @@ impl Both {
         assert_eq!(hints, self.ledger.take_hints());
     }
 
+    /// A step of a job: by its owner, or by somebody under another token.
+    fn work(&mut self) {
+        // Mostly where somebody owns.
+        let (mut resource, here) = (self.name(), self.here());
+        let mut owners = Vec::new();
+        for _ in 0..4 {
+            owners = self.ledger.read(here, resource.as_str()).map(|view| view.owners).unwrap_or_default();
+            if !owners.is_empty() {
+                break;
+            }
+            resource = self.name();
+        }
+        let token = owners.first().map_or(Token(3), |owner| owner.grant.token);
+        let owner = self.ledger.owner_of(resource.as_str(), token);
+        let lease = owner.filter(|_| !self.dice.chance(8)).unwrap_or(self.leases[0]);
+        let token = if self.dice.chance(8) { Token(token.0 + 1) } else { token };
+        let job = self.ledger.jobs(Some(resource.as_str())).pop();
+        let through = job.map_or(0, |job| job.through.as_millis());
+        let ahead = if self.dice.chance(20) { 61_000 + self.wall / 1_000 } else { self.dice.below(3) };
+        let occurrence =
+            Occurrence::new((through + ahead).saturating_sub(self.dice.below(2))).expect("before 2200");
+        let act = match self.dice.below(8) {
+            0..=1 => {
+                let plan = Plan::new(["once", "* * * * *"][self.dice.below(2) as usize]).expect("a plan");
+                JobAct::Attend { plan, from: occurrence }
+            }
+            2..=5 => JobAct::Begin(Begin {
+                occurrence,
+                missed: self.dice.below(3) as u32,
+                skipped: self.dice.below(3) as u32,
+                again: self.dice.chance(2),
+            }),
+            _ => {
+                let outcome = [JobOutcome::Ran, JobOutcome::Failed][self.dice.below(2) as usize];
+                JobAct::Finish {
+                    occurrence,
+                    outcome,
+                    note: Note::of(["", "so"][self.dice.below(2) as usize]),
+                }
+            }
+        };
+        let step = JobStep { holder: Holder { lease, resource: resource.clone(), token }, act };
+        let expected = self.ledger.job(here, &step);
+        let found = self.step().job(&step).expect("an answer");
+        self.begun += usize::from(matches!(found, JobSaid::Begun(_)));
+
+        assert_eq!(found, expected, "to {step:?}");
+        let views = jobs::jobs(&self.db, 2, Some(&resource)).expect("views");
+        assert_eq!(views, self.ledger.jobs(Some(resource.as_str())), "after {step:?}");
+    }
+
     fn look(&mut self) {
         let here = self.here();
         let views = read::resources(&self.db, 2, here.now(), None).expect("views");
@@ -192,6 +249,8 @@ impl Both {
 
         let history = read::history(&self.db, 2, here.now(), None).expect("a history");
         assert_eq!(history, self.ledger.history(here));
+
+        assert_eq!(jobs::jobs(&self.db, 2, None).expect("views"), self.ledger.jobs(None));
     }
 
     fn step(&self) -> Step<'_> {
@@ -254,7 +313,7 @@ fn the_history_keeps_its_newest_records() {
 
 #[test]
 fn every_answer_hint_and_record_equals_the_ledgers() {
-    let mut granted = 0;
+    let (mut granted, mut begun) = (0, 0);
     for seed in 0..SEEDS {
         let mut both = Both::new(seed);
         for _ in 0..STEPS {
@@ -263,7 +322,9 @@ fn every_answer_hint_and_record_equals_the_ledgers() {
             assert!(played.is_ok(), "seed {seed}");
         }
         granted += both.granted;
+        begun += both.begun;
     }
 
     assert!(granted > 1000, "only {granted} grants: the sequences do not test much");
+    assert!(begun > 500, "only {begun} runs: the sequences do not test much");
 }

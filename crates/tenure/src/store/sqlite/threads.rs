@@ -81,3 +81,43 @@ async fn a_subscription_touches_no_disk_on_the_callers_thread() {
     let _hints = tokio::time::timeout(LIMIT, subscribing).await.expect("soon").expect("a subscription");
     assert_eq!(made(), 1);
 }
+
+#[tokio::test]
+async fn a_step_of_a_job_is_committed_as_durably_as_a_grant() {
+    let folder = Folder::new("durable");
+    let store = SqliteStore::open(folder.0.join("t.db"), &Namespace::default()).expect("it opens");
+    // 1 is NORMAL, 2 is FULL.
+    let level =
+        |desk: &mut Desk| Ok(desk.db.query_row("PRAGMA synchronous", [], |row| row.get(0)).unwrap_or(-1));
+    let level = async || store.at::<i64>(&store.claims, level, Late::Skip).await.expect("a level");
+    let label = Label::new("worker").expect("a label");
+    let open = Call::Open { ttl: LIMIT, label, metadata: Metadata::default() };
+    assert_eq!(said(&store, 1, open).await, Said::Opened);
+    let resource = ResourceName::new("job").expect("a name");
+    let want =
+        tenure_core::Want { resource: resource.clone(), tickets: tenure_core::Tickets::ONE, priority: 0 };
+    let claimed = said(&store, 2, Call::Claim(vec![want])).await;
+    let Said::Claimed(claimed) = claimed else { panic!("{claimed:?}") };
+    let tenure_core::Claimed::Granted(grant) = claimed[0] else { panic!("{claimed:?}") };
+    let holder = Holder { lease: LeaseId(7), resource, token: grant.token };
+    let occurrence = tenure_core::Occurrence::ONCE;
+    let begin = tenure_core::Begin { occurrence, missed: 0, skipped: 0, again: false };
+    let steps = [
+        JobAct::Attend { plan: tenure_core::Plan::new("once").expect("a plan"), from: Default::default() },
+        JobAct::Begin(begin),
+        JobAct::Finish { occurrence, outcome: tenure_core::JobOutcome::Ran, note: Default::default() },
+    ];
+
+    for act in steps {
+        // What gives something up is not: it sets the level back.
+        assert_eq!(said(&store, 3, Call::Release(Vec::new())).await, Said::Released(Vec::new()));
+        assert_eq!(level().await, 1);
+        let said = store.job(&JobStep { holder: holder.clone(), act }).await.expect("an answer");
+
+        assert!(
+            matches!(said, JobSaid::Attended { .. } | JobSaid::Begun(_) | JobSaid::Finished(_)),
+            "{said:?}"
+        );
+        assert_eq!(level().await, 2);
+    }
+}

@@ -37,6 +37,15 @@ impl Trouble {
         matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
     }
 
+    /// Whether a value in the database is none of ours.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged(_) => true,
+            Self::Sql(error) => error.sqlite_error_code().is_none(),
+            Self::Told(_) => false,
+        }
+    }
+
     /// The error that the caller sees: what could not be done, and why.
     pub(super) fn told(self, doing: &str, path: &Path) -> Error {
         let what = format!("cannot {doing} `{}`", path.display());
