@@ -74,7 +74,7 @@ impl Wish {
     }
 
     /// Waits until it does, once; then for ever.
-    async fn wants_to_leave(&mut self) {
+    pub(crate) async fn wants_to_leave(&mut self) {
         if self.leaving {
             std::future::pending::<()>().await;
         }
@@ -112,7 +112,7 @@ impl Flag {
 }
 
 /// The next signal; meanwhile the wish to leave is passed on. On leaving, silence of the store ends it, too.
-async fn next(entered: &mut Entered, wish: &mut Wish) -> Option<Signal> {
+pub(crate) async fn next(entered: &mut Entered, wish: &mut Wish) -> Option<Signal> {
     let worker = entered.worker().clone();
     let limit = worker.timing.ttl() / 3;
     loop {
@@ -240,7 +240,7 @@ fn failure(done: Result<Option<String>, JoinError>) -> Option<String> {
     }
 }
 
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn words(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     format!("it panicked: {}", text.unwrap_or_else(|| "without words".to_owned()))

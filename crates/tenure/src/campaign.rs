@@ -226,7 +226,7 @@ impl CampaignBuilder {
         }
     }
 
-    fn enter(self) -> Result<Entered, Error> {
+    pub(crate) fn enter(self) -> Result<Entered, Error> {
         let (worker, resource) = (self.worker, self.resource?);
         let wanted = match self.tickets {
             Tickets::All => Wanted::All(resource),
@@ -330,6 +330,19 @@ impl Campaign {
             answer = answered => Ok(answer.map_err(|_| unavailable())??.into_iter().flat_map(|view| view.owners).collect()),
             () = self.worker.sleep(self.worker.timing.ttl() / 3) => Err(unavailable()),
         }
+    }
+
+    /// The ownership, if this worker has one right now; asked by other schedulers at each tick. It counts the ticks, and those
+    /// that are left out by the reason why.
+    ///
+    /// This is a gate, not a claim: when two owners follow each other, both may run the same tick, or neither.
+    /// [`Worker::cron`](crate::Worker::cron) claims each occurrence.
+    // req: E10
+    #[must_use]
+    pub fn gate(&self) -> Option<Ownership> {
+        let own = self.seat.present().map(|stint| self.view(stint.grant));
+        observe::gate(&self.resource, own.is_some(), self.seat.is_silent());
+        own
     }
 
     /// Runs `work` if this worker owns a ticket; when the ownership ends first the work is dropped.

@@ -48,6 +48,12 @@ impl ClockByHand {
         self.0.moved.notify_waiters();
     }
 
+    /// What it shows, counted from 1970 where it stands for the time of day.
+    #[must_use]
+    pub fn shows(&self) -> Duration {
+        Duration::from_micros(self.boot())
+    }
+
     /// Lets the machine be suspended for so long: only one of the two clocks counts it.
     #[cfg(test)]
     pub(crate) fn suspend(&self, span: Duration) {
@@ -57,6 +63,17 @@ impl ClockByHand {
 
     fn boot(&self) -> u64 {
         self.0.boot.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it shows so many microseconds.
+    pub(crate) async fn until(&self, micros: u64) {
+        loop {
+            let moved = self.0.moved.notified();
+            if self.boot() >= micros {
+                return;
+            }
+            moved.await;
+        }
     }
 }
 
@@ -73,7 +90,7 @@ impl Clocks {
         }
     }
 
-    /// Microseconds since 1970, for tokens only.
+    /// Microseconds since 1970, for tokens and for when jobs are due. It may step.
     pub(crate) fn wall(&self) -> u64 {
         match self {
             Self::System => {
@@ -88,16 +105,15 @@ impl Clocks {
     pub(crate) async fn sleep(&self, span: Duration) {
         match self {
             Self::System => system::sleep(span).await,
-            Self::ByHand(clock) => {
-                let until = clock.boot().saturating_add(micros(span));
-                loop {
-                    let moved = clock.0.moved.notified();
-                    if clock.boot() >= until {
-                        return;
-                    }
-                    moved.await;
-                }
-            }
+            Self::ByHand(clock) => clock.until(clock.boot().saturating_add(micros(span))).await,
+        }
+    }
+
+    /// As [`sleep`](Self::sleep), but a suspend may not count: it takes no call of the kernel.
+    pub(crate) async fn doze(&self, span: Duration) {
+        match self {
+            Self::System => tokio::time::sleep(span).await,
+            Self::ByHand(_) => self.sleep(span).await,
         }
     }
 }

@@ -23,6 +23,8 @@ pub enum Kind {
     Refused,
     /// The store's data cannot be read.
     Corrupt,
+    /// The work that was to be done failed. Its own error is the source.
+    Failed,
 }
 
 impl Error {
@@ -42,6 +44,12 @@ impl Error {
     #[must_use]
     pub fn corrupt(what: impl Into<String>) -> Self {
         Self { kind: Kind::Corrupt, what: what.into(), source: None }
+    }
+
+    /// The work failed.
+    #[must_use]
+    pub fn failed(what: impl Into<String>) -> Self {
+        Self { kind: Kind::Failed, what: what.into(), source: None }
     }
 
     /// The same, with its cause.

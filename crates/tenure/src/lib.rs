@@ -42,6 +42,9 @@ mod campaign;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "cron")]
+pub mod cron;
+mod desk;
 mod driver;
 mod engine;
 mod entered;
@@ -51,6 +54,7 @@ mod flapping;
 pub mod guard;
 mod namespace;
 mod observe;
+mod once;
 mod ownership;
 mod page;
 mod resources;
@@ -75,6 +79,7 @@ pub use self::clock::ClockByHand;
 pub use self::error::{Error, Kind};
 pub use self::flapping::Flapping;
 pub use self::namespace::{Measured, Namespace, RoundTrip};
+pub use self::once::{Once, Tried};
 pub use self::ownership::{Lost, Ownership};
 pub use self::seat::Change;
 pub use self::worker::{Worker, WorkerBuilder};
@@ -95,6 +100,10 @@ mod guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/modules.md")]
 mod modules {}
+
+#[cfg(all(doctest, feature = "cron"))]
+#[doc = include_str!("../../../docs/cron.md")]
+mod jobs {}
 
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/migrating.md")]

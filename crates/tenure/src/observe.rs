@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use tenure_core::{Answer, Call, Ending, Grant, HeldBack, Moment, Report, Request, ResourceName, Said};
+use tenure_core::{
+    Answer, Call, Ending, Grant, HeldBack, Label, Moment, Report, Request, ResourceName, Said,
+};
 
 use crate::Error;
 
@@ -41,6 +43,13 @@ fn describe() {
             "how often a resource was seen to change its owner too often"
         );
         metrics::describe_counter!("tenure_renewals_total", "renewals that the store kept");
+        metrics::describe_counter!("tenure_ticks_total", "ticks at which work was begun here");
+        metrics::describe_counter!(
+            "tenure_ticks_skipped_total",
+            "ticks at which it was not, by the reason why"
+        );
+        metrics::describe_counter!("tenure_runs_total", "runs of jobs that ended here, by how they ended");
+        metrics::describe_histogram!("tenure_run_seconds", "how long a run of a job took");
         metrics::describe_counter!("tenure_renewal_failures_total", "renewals that came to nothing");
         metrics::describe_histogram!("tenure_renew_seconds", "how long an answered renewal took");
         metrics::describe_histogram!(
@@ -129,6 +138,104 @@ pub(crate) fn reported(label: &str, report: &Report) {
         }
         _ => {}
     }
+}
+
+// ---- jobs --------------------------------------------------------------------------------------------------
+
+/// Why a tick is left out, in numbers.
+const SKIPPED: [&str; 5] = ["not_owner", "silence", "missed", "still_running", "too_early"];
+/// How a run ends, in numbers.
+const RUNS: [&str; 3] = ["ran", "failed", "stopped"];
+
+/// Every series of a job begins at zero.
+pub(crate) fn job_entered(resource: &ResourceName) {
+    ticks_begin(resource);
+    for outcome in RUNS {
+        metrics::counter!("tenure_runs_total", "class" => class(resource), "outcome" => outcome).increment(0);
+    }
+}
+
+fn ticks_begin(resource: &ResourceName) {
+    describe();
+    metrics::counter!("tenure_ticks_total", "class" => class(resource)).increment(0);
+    SKIPPED.iter().for_each(|reason| skipped(resource, reason, 0));
+}
+
+fn skipped(resource: &ResourceName, reason: &'static str, count: u64) {
+    metrics::counter!("tenure_ticks_skipped_total", "class" => class(resource), "reason" => reason)
+        .increment(count);
+}
+
+// req: E10
+pub(crate) fn gate(resource: &ResourceName, is_open: bool, is_silent: bool) {
+    ticks_begin(resource);
+    match (is_open, is_silent) {
+        (true, _) => metrics::counter!("tenure_ticks_total", "class" => class(resource)).increment(1),
+        (false, true) => skipped(resource, "silence", 1),
+        (false, false) => skipped(resource, "not_owner", 1),
+    }
+}
+
+pub(crate) fn run_ended(resource: &ResourceName, outcome: &'static str, took: Duration) {
+    describe();
+    metrics::counter!("tenure_runs_total", "class" => class(resource), "outcome" => outcome).increment(1);
+    metrics::histogram!("tenure_run_seconds", "class" => class(resource)).record(took.as_secs_f64());
+}
+
+pub(crate) fn once_began(resource: &ResourceName, attempt: u32) {
+    job_entered(resource);
+    tracing::info!(%resource, attempt, "begins what is done once");
+}
+
+/// The owner before left its work in the middle.
+pub(crate) fn interrupted(resource: &ResourceName, worker: &Label) {
+    tracing::warn!(%resource, %worker, "was interrupted");
+}
+
+pub(crate) fn job_unanswered(resource: &ResourceName, error: &Error) {
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    tracing::warn!(%resource, %error, cause, "the store did not answer about a job");
+}
+
+#[cfg(feature = "cron")]
+pub(crate) fn job(resource: &ResourceName, change: &crate::cron::Change) {
+    use crate::cron::{Change, Skipped};
+
+    match change {
+        Change::Began { occurrence, attempt } => {
+            metrics::counter!("tenure_ticks_total", "class" => class(resource)).increment(1);
+            tracing::debug!(%resource, occurrence = millis(*occurrence), attempt, "begins");
+        }
+        Change::Ran { occurrence } => tracing::debug!(%resource, occurrence = millis(*occurrence), "ran"),
+        Change::Failed { occurrence, what } => {
+            tracing::error!(%resource, occurrence = millis(*occurrence), what, "the job failed");
+        }
+        Change::Stopped { occurrence } => {
+            tracing::warn!(%resource, occurrence = millis(*occurrence), "the ownership ended before the job did");
+        }
+        Change::Interrupted { worker, .. } => interrupted(resource, worker),
+        Change::Missed { count } => {
+            skipped(resource, "missed", *count);
+            tracing::warn!(%resource, count, "nobody began them in time");
+        }
+        Change::Skipped { count, reason: Skipped::StillRunning } => {
+            skipped(resource, "still_running", *count);
+            tracing::warn!(%resource, count, "left out, because the one before was still running");
+        }
+        Change::Skipped { count, reason: Skipped::TooEarly } => {
+            skipped(resource, "too_early", *count);
+            tracing::warn!(%resource, "the clock of this worker is more than a minute ahead of the store's");
+        }
+        Change::PlanChanged { before } => tracing::warn!(%resource, before, "had another plan"),
+        // Told as it is heard.
+        Change::Refused { .. } => {}
+    }
+}
+
+#[cfg(feature = "cron")]
+fn millis(time: std::time::SystemTime) -> u64 {
+    let since = time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(crate) fn name(call: &Call) -> &'static str {

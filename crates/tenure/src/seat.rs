@@ -133,6 +133,23 @@ impl Seat {
         self.page.is_trusted(self.clocks.now())
     }
 
+    /// Whether there is an ownership that cannot be relied on right now: the store has been silent for too long.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.token.load(Ordering::Acquire) != 0 && !self.is_trusted()
+    }
+
+    /// Whether work under `token` may be done right now: the ownership holds, or is being given up gently under a lease that
+    /// is good.
+    pub(crate) fn may_go_on(&self, token: Token) -> bool {
+        let winds_down = || {
+            let latest = (*self.latest()).filter(|latest| latest.grant.token == token);
+            latest.is_some_and(|latest| {
+                latest.protection == Protection::Lease && latest.ending.is_some_and(Ending::is_gentle)
+            })
+        };
+        self.holds(token) || self.is_trusted() && winds_down()
+    }
+
     pub(crate) fn is_unlimited(&self) -> bool {
         self.reach == Reach::Unlimited
     }

@@ -34,7 +34,7 @@ pub use self::redis::RedisStore;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use self::sqlite::SqliteStore;
 use crate::Error;
-use crate::clock::Clocks;
+use crate::clock::{ClockByHand, Clocks};
 use crate::driver::Driver;
 
 /// What a store answers, when it does. Dropping it gives the attempt up, with its connection: a later attempt
@@ -144,6 +144,14 @@ impl Opened {
     /// When no thread can be started.
     pub fn new(store: Arc<dyn Store>) -> Result<Self, Error> {
         Ok(Self { store, clocks: Clocks::System, driver: Driver::start()? })
+    }
+
+    /// Any store, on a clock that is moved by hand: for tests that put a store of their own in front of one in memory.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn by_hand(store: Arc<dyn Store>, clock: ClockByHand) -> Result<Self, Error> {
+        Ok(Self { store, clocks: Clocks::ByHand(clock), driver: Driver::start()? })
     }
 
     /// A store in this process, on its own clock.

@@ -10,6 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::Error;
 use crate::campaign::CampaignBuilder;
 use crate::clock::Clocks;
+#[cfg(feature = "cron")]
+use crate::cron::{Clockwork, CronBuilder};
 use crate::driver::Driver;
 use crate::engine::{Command, Engine, Own};
 use crate::flapping::Flapping;
@@ -35,6 +37,9 @@ pub(crate) struct Inner {
     label: Label,
     /// What this worker competes for.
     entered: Mutex<BTreeSet<ResourceName>>,
+    /// Wakes its jobs, if it has some.
+    #[cfg(feature = "cron")]
+    clockwork: std::sync::OnceLock<Clockwork>,
     /// The thread stays as long as a worker of its store does.
     driver: Arc<Driver>,
 }
@@ -66,6 +71,17 @@ impl Inner {
             return self.clocks.sleep(span).await;
         }
         self.wait_for(async move { tokio::time::sleep(span).await }).await;
+    }
+
+    /// What wakes the jobs of this worker; it starts with the first.
+    #[cfg(feature = "cron")]
+    pub(crate) fn clockwork(&self) -> Result<&Clockwork, Error> {
+        if let Some(clockwork) = self.clockwork.get() {
+            return Ok(clockwork);
+        }
+        // If two start one at once, one of them ends again.
+        let started = Clockwork::start(&self.driver, self.clocks.clone())?;
+        Ok(self.clockwork.get_or_init(|| started))
     }
 
     /// Waits in the driver's runtime.
@@ -119,6 +135,18 @@ impl Worker {
     /// A campaign for `resource`, to be settled and begun.
     pub fn campaign(&self, resource: impl AsRef<str>) -> CampaignBuilder {
         CampaignBuilder::new(self.inner.clone(), ResourceName::new(resource.as_ref()).map_err(Error::from))
+    }
+
+    /// A job that runs at set times, each occurrence once among all workers: `spec` has five fields (minute, hour, day, month,
+    /// weekday), or six with the seconds first. Its resource is `cron:NAME`. See [`cron`](crate::cron).
+    #[cfg(feature = "cron")]
+    // req: E10 E11 E12
+    pub fn cron(&self, name: impl AsRef<str>, spec: impl AsRef<str>) -> CronBuilder {
+        CronBuilder::new(self.inner.clone(), name.as_ref(), spec.as_ref())
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     /// What people call this worker.
@@ -247,6 +275,8 @@ impl WorkerBuilder {
             timing: self.timing,
             label,
             entered: Mutex::default(),
+            #[cfg(feature = "cron")]
+            clockwork: std::sync::OnceLock::new(),
             driver: opened.driver,
         };
         Ok(Worker { inner: Arc::new(inner) })

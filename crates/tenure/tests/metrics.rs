@@ -57,6 +57,24 @@ async fn prometheus_reads_what_was_acquired_lost_and_renewed_under_bounded_label
     drop(everywhere);
     reads(&prometheus, "tenure_owned{class=\"everywhere\"} 0").await;
 
+    // Jobs and gates are counted under the class of their resource, too.
+    silent.store(false, Ordering::SeqCst);
+    let once = worker.once("migration-42", async |_| {}).await.expect("an answer");
+    assert_eq!(once, tenure::Once::Ran);
+    let failed = worker.once("seed", async |_| Err::<(), &str>("no")).await;
+    assert_eq!(failed.expect_err("it fails").kind(), tenure::Kind::Failed);
+    reads(&prometheus, "tenure_runs_total{class=\"once\",outcome=\"ran\"} 1").await;
+    reads(&prometheus, "tenure_runs_total{class=\"once\",outcome=\"failed\"} 1").await;
+    let campaign = worker.campaign("gate").obtain(async |_| {}, async |_| {}).expect("it competes");
+    until(|| campaign.gate().is_some()).await;
+    campaign.stop().await;
+    assert!(campaign.gate().is_none());
+    reads(&prometheus, "tenure_ticks_total{class=\"gate\"} 1").await;
+    assert!(
+        value(&prometheus, "tenure_ticks_skipped_total{class=\"gate\",reason=\"not_owner\"}") >= Some(1.0)
+    );
+    reads(&prometheus, "tenure_ticks_skipped_total{class=\"gate\",reason=\"silence\"} 0").await;
+
     every_name_in_the_documents_is_there(&prometheus.render());
     let text = prometheus.render();
     assert!(value(&prometheus, "tenure_renew_seconds_count") >= Some(2.0), "{text}");

@@ -34,6 +34,31 @@ fn the_consumers_do_every_job_once() {
     assert!(printed("queue_consumer").ends_with("30 of 30 jobs are done\n"));
 }
 
+// req: A5 E10 E11
+#[test]
+fn each_second_is_reported_once_and_the_next_worker_goes_on_where_the_first_one_left() {
+    let printed = printed("singleton_cron");
+
+    let reports: Vec<&str> = printed.lines().filter(|line| line.contains(" reports on second ")).collect();
+    let second = |line: &str| {
+        line.split("second ").nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok())
+    };
+    let seconds: Vec<u64> = reports.iter().map(|line| second(line).expect("a second")).collect();
+    assert!(seconds.len() >= 6 && seconds.windows(2).all(|pair| pair[1] > pair[0]), "{printed}");
+    let by = |line: &str| line.split(" reports").next().map(str::to_owned);
+    assert_ne!(by(reports[0]), by(reports[reports.len() - 1]), "{printed}");
+}
+
+// req: A5 E13
+#[test]
+fn of_five_copies_one_migrates_and_all_serve_after_it() {
+    let printed = printed("migration");
+
+    assert_eq!(printed.lines().filter(|line| line.ends_with("has migrated")).count(), 1, "{printed}");
+    assert_eq!(printed.lines().filter(|line| line.contains("found it done by copy")).count(), 5, "{printed}");
+    assert_eq!(printed.lines().filter(|line| line.ends_with("serves")).count(), 6, "{printed}");
+}
+
 // req: A5 A6
 #[test]
 fn every_copy_of_the_service_answers_one_leads_and_hands_over_when_it_is_told_to_end() {
