@@ -64,6 +64,14 @@ pub struct Message {
     pub payload: Payload,
 }
 
+impl Message {
+    /// The bytes that were sent.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.payload.as_bytes()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tenure_core::{Grant, OwnerView, ResourceName, Tickets as Count, Want};
+use tenure_core::{Grant, OwnerView, Payload, Published, ResourceName, Tickets as Count, Want};
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument;
 
@@ -359,6 +359,20 @@ impl Campaign {
     pub async fn step_down(&self) {
         if let Some(grant) = self.seat.present().map(|stint| stint.grant) {
             self.view(grant).release().await;
+        }
+    }
+
+    /// As [`Ownership::publish`], if this worker owns a ticket.
+    ///
+    /// # Errors
+    /// As there.
+    // req: E15
+    pub async fn publish(&self, bytes: &[u8]) -> Result<Published, Error> {
+        // What is too long is refused also where nobody owns: a test of it does not depend on who does.
+        Payload::new(bytes)?;
+        match self.seat.present() {
+            Some(stint) => self.view(stint.grant).publish(bytes).await,
+            None => Ok(Published::NotOwner),
         }
     }
 

@@ -10,7 +10,7 @@ use tenure_core::{
     ResourceName, Seq, Timing, Token, Want, Worker as Machine,
 };
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Error;
 use crate::clock::{Alarm, Clocks};
@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Depart(ResourceName, Token),
     /// A job on the store, done where the store's connections live.
     Ask(Box<dyn FnOnce(Arc<dyn Store>) -> Job + Send>),
+    /// The same, for as long as the worker is there.
+    Keep(Box<dyn FnOnce(Arc<dyn Store>) -> Job + Send>),
     /// As whom the store knows the owner under this token; nothing when the ownership has ended.
     Holder(ResourceName, Token, oneshot::Sender<Option<Holder>>),
     /// The lock of the lease on which the ownership under this token stands.
@@ -102,6 +104,8 @@ pub(crate) struct Engine {
     /// The attempt that was given up last, until it is known why.
     abandoned: Option<(Seq, &'static str)>,
     listening: Option<(LeaseId, AbortHandle)>,
+    /// What ends with the engine.
+    kept: JoinSet<()>,
     leaving: Vec<oneshot::Sender<()>>,
     /// Every handle was dropped: nobody is left to tell.
     deserted: bool,
@@ -159,6 +163,7 @@ impl Engine {
             attempts: HashMap::new(),
             abandoned: None,
             listening: None,
+            kept: JoinSet::new(),
             leaving: Vec::new(),
             deserted: false,
             machine_is_done: false,
@@ -228,6 +233,10 @@ impl Engine {
                 self.handle(Input::Stopped { resource, token });
             }
             Command::Ask(job) => drop(tokio::spawn(job(self.store.clone()))),
+            Command::Keep(job) => {
+                while self.kept.try_join_next().is_some() {}
+                self.kept.spawn(job(self.store.clone()));
+            }
             Command::Holder(resource, token, answer) => {
                 let lease = self.machine.lease_of(&resource, token);
                 // Whoever asked may have given up.

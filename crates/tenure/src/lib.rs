@@ -52,6 +52,7 @@ mod error;
 pub mod fence;
 mod flapping;
 pub mod guard;
+mod messages;
 mod namespace;
 mod observe;
 mod once;
@@ -68,8 +69,8 @@ mod worker;
 
 pub use tenure_core::{
     Asked, Clock, Ending, Grant, Happened, JobCounts, JobRecord, JobState, JobView, Label, LimitError,
-    Metadata, Note, Occurrence, OwnerView, Plan, Published, ResourceName, ResourceView, Term, Ticket, Timing,
-    TimingError, Token, WaiterView, Waiting, WallTime, Why,
+    Message, Metadata, Note, Occurrence, OwnerView, Plan, Published, ResourceName, ResourceView, Term,
+    Ticket, Timing, TimingError, Token, WaiterView, Waiting, WallTime, Why,
 };
 
 pub use self::app::{AnyError, App, Module};
@@ -78,6 +79,7 @@ pub use self::campaign::{Campaign, CampaignBuilder, CampaignWith, Changes, Ticke
 pub use self::clock::ClockByHand;
 pub use self::error::{Error, Kind};
 pub use self::flapping::Flapping;
+pub use self::messages::{Losses, Messages};
 pub use self::namespace::{Measured, Namespace, RoundTrip};
 pub use self::once::{Once, Tried};
 pub use self::ownership::{Lost, Ownership};

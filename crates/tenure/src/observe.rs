@@ -122,6 +122,12 @@ pub(crate) fn deaf(error: &Error) {
     tracing::warn!(%error, cause, "no hints from the store; looking again has to do");
 }
 
+/// No messages of this resource for now.
+pub(crate) fn unsubscribed(resource: &ResourceName, error: &Error) {
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    tracing::warn!(%resource, %error, cause, "no messages from the store; what is sent meanwhile is lost");
+}
+
 pub(crate) fn reported(label: &str, report: &Report) {
     match report {
         Report::Queued(resource, waiting) => {

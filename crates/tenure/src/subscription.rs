@@ -11,7 +11,7 @@ use crate::observe;
 use crate::store::Store;
 
 /// Before the first new try of a subscription that ended; each further one waits twice as long.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// What comes over a subscription.
 pub(crate) enum Heard {
@@ -55,6 +55,6 @@ pub(crate) async fn keep(
 }
 
 /// Between a half and the whole of it: those who lost their link at the same moment come back one by one.
-fn jittered(pause: Duration) -> Duration {
+pub(crate) fn jittered(pause: Duration) -> Duration {
     pause / 2 + (pause / 2) * random::<1>() as u32 / 255
 }

@@ -16,6 +16,7 @@ use crate::driver::Driver;
 use crate::engine::{Command, Engine, Own};
 use crate::flapping::Flapping;
 use crate::guard::SharedPage;
+use crate::messages::Messages;
 use crate::page::Page;
 use crate::store::{self, Opened};
 
@@ -147,6 +148,30 @@ impl Worker {
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
+    }
+
+    /// Listens to what the owners of `resource` [publish](crate::Ownership::publish). Any worker of the namespace may, also one
+    /// that does not compete. What an earlier owner sends after a later one has spoken is left out. When the link to the
+    /// store is lost the subscription is made again; what was sent meanwhile is lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+    /// # let worker = tenure::Worker::connect("memory:").await?;
+    /// let mut messages = worker.subscribe("cache").await?;
+    /// let own = worker.campaign("cache").acquire().await?;
+    /// own.publish(b"forget everything").await?;
+    ///
+    /// let message = messages.next().await.expect("the worker is there");
+    /// assert_eq!((message.token.0, message.bytes()), (own.token(), &b"forget everything"[..]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When the name breaks its limit, the store cannot be subscribed to or does not answer within a third of the ttl, or
+    /// the worker was shut down.
+    // req: E15
+    pub async fn subscribe(&self, resource: impl AsRef<str>) -> Result<Messages, Error> {
+        Messages::subscribe(self.inner.clone(), ResourceName::new(resource.as_ref())?).await
     }
 
     /// What people call this worker.
