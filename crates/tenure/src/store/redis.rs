@@ -7,6 +7,7 @@
 mod answers;
 mod ears;
 mod heard;
+mod jobs;
 mod line;
 mod scripts;
 mod server;
@@ -18,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Answer, Asked, Call, Closing, Happened, Holder, JobSaid, JobStep, JobView, Label, LeaseId, Leaving,
-    Namespace, Payload, Published, Request, ResourceName, ResourceView, Token,
+    Answer, Asked, Call, Closing, Happened, Holder, JobAct, JobSaid, JobStep, JobView, Label, LeaseId,
+    Leaving, Namespace, Payload, Published, Request, ResourceName, ResourceView, Token,
 };
 
 use self::answers::{Past, Views};
@@ -103,7 +104,7 @@ impl RedisStore {
     }
 
     fn question<'a>(&'a self, script: &'a Script, words: &'a [Vec<u8>]) -> Question<'a> {
-        Question::Run { script, keys: &self.keys, words }
+        Question::Run { script, keys: &self.keys[..script.keys], words }
     }
 
     async fn carry_out(&self, request: &Request) -> Outcome<Answer> {
@@ -325,19 +326,28 @@ impl Store for RedisStore {
         })
     }
 
-    fn job<'a>(&'a self, _: &'a JobStep) -> Pending<'a, JobSaid> {
-        Box::pin(async { Err(Error::refused("jobs are not in the Redis store yet")) })
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
+        let doing = match step.act {
+            JobAct::Attend { .. } => "take up a job in",
+            JobAct::Begin(_) => "begin a run in",
+            JobAct::Finish { .. } => "finish a run in",
+        };
+        Box::pin(async move { self.take_step(step).await.map_err(|trouble| self.told(doing, trouble)) })
     }
 
-    fn jobs<'a>(&'a self, _: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
-        Box::pin(async { Err(Error::refused("jobs are not in the Redis store yet")) })
+    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        Box::pin(async move { self.read_jobs(job).await.map_err(|trouble| self.told("read", trouble)) })
     }
 
-    fn publish<'a>(&'a self, _: &'a Holder, _: &'a Payload) -> Pending<'a, Published> {
-        Box::pin(async { Err(Error::refused("messages are not in the Redis store yet")) })
+    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published> {
+        Box::pin(async move {
+            self.send(holder, payload).await.map_err(|trouble| self.told("publish in", trouble))
+        })
     }
 
-    fn subscribe<'a>(&'a self, _: &'a ResourceName) -> Pending<'a, Messages> {
-        Box::pin(async { Err(Error::refused("messages are not in the Redis store yet")) })
+    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
+        Box::pin(async move {
+            self.ears.attend(resource).await.map_err(|trouble| self.told("listen for messages from", trouble))
+        })
     }
 }

@@ -10,6 +10,7 @@ mod damage;
 mod failover;
 mod faults;
 mod fleet;
+mod jobs;
 mod lives;
 mod opening;
 mod secured;

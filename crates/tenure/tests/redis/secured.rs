@@ -3,6 +3,8 @@
 use super::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::path::{Path, PathBuf};
+use tenure::store::{Begin, Holder, JobAct, JobOutcome, JobSaid, JobStep, Payload, Published};
+use tenure::{Note, Occurrence, Plan};
 use testkit::redis::Tls;
 
 /// An authority, and a certificate of it for `host`.
@@ -90,6 +92,29 @@ async fn with_the_documented_rights_everything_works() {
     assert_eq!(store.read(None).await.expect("views").len(), 1);
     assert!(store.history(None).await.expect("entries").len() >= 3);
     assert!(store.safety().await.is_ok());
+
+    let token = store.read(Some(&name("job"))).await.expect("a view")[0].owners[0].grant.token;
+    let holder = Holder { lease: b, resource: name("job"), token };
+    let mut messages = store.subscribe(&name("job")).await.expect("a subscription");
+    let first = Occurrence::new(1).expect("an occurrence");
+    for act in [
+        JobAct::Attend { plan: Plan::new("once").expect("a plan"), from: Occurrence::default() },
+        JobAct::Begin(Begin { occurrence: first, missed: 0, skipped: 0, again: false }),
+        JobAct::Finish { occurrence: first, outcome: JobOutcome::Ran, note: Note::default() },
+    ] {
+        let said = store.job(&JobStep { holder: holder.clone(), act }).await.expect("an answer");
+        assert!(
+            matches!(said, JobSaid::Attended { .. } | JobSaid::Begun(_) | JobSaid::Finished(_)),
+            "{said:?}"
+        );
+    }
+    assert_eq!(store.jobs(None).await.expect("views")[0].counts.ran, 1);
+    assert_eq!(store.jobs(Some(&name("job"))).await.expect("a view")[0].records.len(), 1);
+    let hello = Payload::new(b"hello").expect("not too much");
+    assert_eq!(store.publish(&holder, &hello).await.expect("an answer"), Published::Sent);
+    let heard = tokio::time::timeout(PATIENCE, messages.recv()).await.expect("soon").expect("a message");
+    assert_eq!(heard.payload, hello);
+
     assert_eq!(said(&store, b, Call::Close(tenure::store::Closing::Left)).await, Said::Closed);
 }
 
@@ -105,6 +130,7 @@ async fn outside_the_namespace_the_documented_rights_are_worth_nothing() {
         &["HSET", "x", "a", "b"],
         &["SUBSCRIBE", "{other}:hint:1"],
         &["PUBLISH", "{other}:hint:1", "x"],
+        &["SUBSCRIBE", "{other}:fan:job"],
         &["EVAL", "return redis.call('HGET', KEYS[1], 'a')", "1", "{other}:meta"],
         &["FLUSHALL"],
         &["KEYS", "*"],

@@ -1,5 +1,7 @@
 //! What the scripts say, turned into ours. Whatever does not fit is an error, never a guess.
 
+pub(super) mod jobs;
+
 use std::time::Duration;
 
 use redis::Value;

@@ -1,4 +1,5 @@
-//! Wake-ups: one subscribed connection for all workers of the process, each with a channel of its own.
+//! Wake-ups, and what owners publish: one subscribed connection for all workers of the process. Each lease has a channel
+//! of its own, and so has what the owners of a resource send.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -10,13 +11,13 @@ use std::time::Duration;
 use futures_core::Stream;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use sha2::{Digest, Sha256};
-use tenure_core::{Hint, LeaseId, ResourceName};
-use tokio::sync::mpsc;
+use tenure_core::{Hint, LeaseId, Message, Payload, ResourceName, Ticket, Token};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::target::Target;
 use super::trouble::{Outcome, Trouble};
-use crate::store::Hints;
+use crate::store::{Hints, Messages};
 
 /// How often a silent connection is tried, and how long it may take to answer; less where leases are shorter.
 const LONGEST_SILENCE: Duration = Duration::from_secs(5);
@@ -31,9 +32,44 @@ pub(super) fn channel(namespace: &str, lease: LeaseId) -> String {
     format!("{{{namespace}}}:hint:{name}")
 }
 
+/// The channel on which the owners of a resource publish.
+pub(super) fn fan(namespace: &str, resource: &ResourceName) -> String {
+    format!("{{{namespace}}}:fan:{resource}")
+}
+
 /// Who listens, by channel. Nothing once the connection is over: nobody joins one that nobody reads any more.
 type Listeners = Arc<Mutex<Option<ByChannel>>>;
-type ByChannel = HashMap<String, (LeaseId, mpsc::UnboundedSender<Hint>)>;
+type ByChannel = HashMap<String, Listener>;
+
+/// Who listens on one channel.
+enum Listener {
+    Lease(LeaseId, mpsc::UnboundedSender<Hint>),
+    Audience(ResourceName, Vec<mpsc::UnboundedSender<Message>>),
+}
+
+impl Listener {
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::Lease(_, to) => to.is_closed(),
+            Self::Audience(_, all) => all.iter().all(mpsc::UnboundedSender::is_closed),
+        }
+    }
+
+    /// What is not understood is as good as lost: looking again has to do.
+    fn hear(&mut self, payload: &[u8]) {
+        match self {
+            Self::Lease(lease, to) => {
+                // Who is gone is noticed later.
+                hint(*lease, payload).into_iter().for_each(|hint| drop(to.send(hint)));
+            }
+            Self::Audience(resource, all) => {
+                if let Some(message) = message(resource, payload) {
+                    all.retain(|to| to.send(message.clone()).is_ok());
+                }
+            }
+        }
+    }
+}
 
 /// All who listen in this process.
 pub(super) struct Ears {
@@ -49,9 +85,31 @@ struct Ear {
     sink: PubSubSink,
     listeners: Listeners,
     listening: JoinHandle<()>,
+    leaving: Leaving,
+    joins: mpsc::UnboundedSender<Join>,
 }
 
+/// One who wants to hear what comes on this channel from now on.
+struct Join {
+    channel: String,
+    resource: ResourceName,
+    to: mpsc::UnboundedSender<Message>,
+    joined: oneshot::Sender<()>,
+}
+
+/// Held by whoever leaves channels, or joins one that others may be leaving: the server hears both in that order.
+type Leaving = Arc<tokio::sync::Mutex<()>>;
+
 impl Ear {
+    /// Waits for the server's answer. Nobody is left behind on a connection that does not give it.
+    async fn unless_late(&self, answered: impl Future<Output = Outcome<()>>) -> Outcome<()> {
+        let answered = tokio::time::timeout(PATIENCE, answered).await.unwrap_or(Err(Trouble::Late));
+        if answered.is_err() {
+            self.end();
+        }
+        answered
+    }
+
     fn end(&self) {
         self.listening.abort();
         *lock(&self.listeners) = None;
@@ -85,27 +143,35 @@ impl Ears {
         let channel = channel(&self.namespace, lease);
         let (to, hints) = mpsc::unbounded_channel();
         let ear = tokio::time::timeout(PATIENCE, self.ear()).await.unwrap_or(Err(Trouble::Late))?;
-        let gone = leave_the_gone(&ear.listeners);
         match &mut *lock(&ear.listeners) {
-            Some(listeners) => drop(listeners.insert(channel.clone(), (lease, to))),
+            Some(listeners) => drop(listeners.insert(channel.clone(), Listener::Lease(lease, to))),
             None => return Err(Trouble::Late),
         }
         // Side by side with others who subscribe: many at once do not wait for each other's answers.
         let mut sink = ear.sink.clone();
-        let subscribed = tokio::time::timeout(PATIENCE, async {
-            if !gone.is_empty() {
-                sink.unsubscribe(&gone).await?;
-            }
+        let subscribed = async {
+            leave_the_gone(&ear.listeners, &ear.leaving, &mut sink).await?;
             Ok(sink.subscribe(&channel).await?)
-        });
-        match subscribed.await.unwrap_or(Err(Trouble::Late)) {
-            Ok(()) => Ok(hints),
-            Err(trouble) => {
-                // Nobody is left behind on a connection that does not answer.
-                ear.end();
-                Err(trouble)
-            }
-        }
+        };
+        ear.unless_late(subscribed).await.map(|()| hints)
+    }
+
+    /// Subscribes to what the owners of this resource publish.
+    pub(super) async fn attend(&self, resource: &ResourceName) -> Outcome<Messages> {
+        let channel = fan(&self.namespace, resource);
+        let (to, messages) = mpsc::unbounded_channel();
+        let ear = tokio::time::timeout(PATIENCE, self.ear()).await.unwrap_or(Err(Trouble::Late))?;
+        let mut sink = ear.sink.clone();
+        let subscribed = async {
+            let _nobody_leaves = ear.leaving.lock().await;
+            // Also where others listen already: the server answers each.
+            sink.subscribe(&channel).await?;
+            let (joined, answered) = oneshot::channel();
+            let join = Join { channel, resource: resource.clone(), to, joined };
+            ear.joins.send(join).map_err(|_| Trouble::Late)?;
+            answered.await.map_err(|_| Trouble::Late)
+        };
+        ear.unless_late(subscribed).await.map(|()| messages)
     }
 
     /// The connection, made if there is none.
@@ -122,15 +188,19 @@ impl Ears {
         let stream = self.target.connect().await?;
         let (sink, stream) = PubSub::new(self.target.info(), stream).await?.split();
         let listeners: Listeners = Arc::new(Mutex::new(Some(ByChannel::new())));
+        let leaving = Leaving::default();
+        let (joins, joining) = mpsc::unbounded_channel();
         let listening = Listening {
             target: self.target.clone(),
             moves,
             sink: sink.clone(),
             stream,
             listeners: listeners.clone(),
+            leaving: leaving.clone(),
+            joining,
             shortest_ttl: self.shortest_ttl.clone(),
         };
-        Ok(Ear { sink, listeners, listening: tokio::spawn(listening.run()) })
+        Ok(Ear { sink, listeners, listening: tokio::spawn(listening.run()), leaving, joins })
     }
 }
 
@@ -146,16 +216,34 @@ struct Listening {
     sink: PubSubSink,
     stream: PubSubStream,
     listeners: Listeners,
+    leaving: Leaving,
+    joining: mpsc::UnboundedReceiver<Join>,
     shortest_ttl: Arc<AtomicU64>,
+}
+
+enum Next {
+    Message(Option<redis::Msg>),
+    Join(Join),
 }
 
 impl Listening {
     async fn run(mut self) {
         loop {
-            let next = poll_fn(|cx| Pin::new(&mut self.stream).poll_next(cx));
+            let message = poll_fn(|cx| Pin::new(&mut self.stream).poll_next(cx));
+            let next = async {
+                tokio::select! {
+                    // What came before one joins is not for that one.
+                    biased;
+                    message = message => Next::Message(message),
+                    Some(join) = self.joining.recv() => Next::Join(join),
+                }
+            };
             match tokio::time::timeout(silence(&self.shortest_ttl), next).await {
-                Ok(Some(message)) => self.pass_on(message.get_channel_name(), message.get_payload_bytes()),
-                Ok(None) => break,
+                Ok(Next::Message(Some(message))) => {
+                    self.pass_on(message.get_channel_name(), message.get_payload_bytes());
+                }
+                Ok(Next::Message(None)) => break,
+                Ok(Next::Join(join)) => self.join(join),
                 Err(_) if self.is_well().await => {}
                 Err(_) => break,
             }
@@ -163,25 +251,29 @@ impl Listening {
         *lock(&self.listeners) = None;
     }
 
-    fn pass_on(&self, channel: &str, payload: &[u8]) {
+    fn join(&self, Join { channel, resource, to, joined }: Join) {
         let mut listeners = lock(&self.listeners);
         let Some(listeners) = &mut *listeners else { return };
-        let Some((lease, to)) = listeners.get(channel) else { return };
-        // What is not understood is as good as lost: looking again has to do.
-        let Some(hint) = hint(*lease, payload) else { return };
-        if to.send(hint).is_err() {
-            listeners.remove(channel);
+        let nobody = || Listener::Audience(resource, Vec::new());
+        if let Listener::Audience(_, all) = listeners.entry(channel).or_insert_with(nobody) {
+            all.push(to);
+        }
+        // Whoever waited for it may have given up.
+        let _gone = joined.send(());
+    }
+
+    fn pass_on(&self, channel: &str, payload: &[u8]) {
+        let mut listeners = lock(&self.listeners);
+        if let Some(listener) = listeners.as_mut().and_then(|listeners| listeners.get_mut(channel)) {
+            listener.hear(payload);
         }
     }
 
     /// After a silence: whether the server still answers, and is still the one to listen to. Leaves the channels of
     /// those who are gone.
     async fn is_well(&mut self) -> bool {
-        let gone = leave_the_gone(&self.listeners);
         let asked = async {
-            if !gone.is_empty() {
-                self.sink.unsubscribe(&gone).await?;
-            }
+            leave_the_gone(&self.listeners, &self.leaving, &mut self.sink).await?;
             self.sink.ping::<redis::Value>().await
         };
         let answered = tokio::time::timeout(silence(&self.shortest_ttl), asked).await;
@@ -189,14 +281,20 @@ impl Listening {
     }
 }
 
-/// The channels of those who listen no more.
-fn leave_the_gone(listeners: &Listeners) -> Vec<String> {
-    let mut listeners = lock(listeners);
-    let Some(listeners) = &mut *listeners else { return Vec::new() };
-    let gone = listeners.iter().filter(|(_, (_, to))| to.is_closed());
-    let gone: Vec<String> = gone.map(|(channel, _)| channel.clone()).collect();
-    gone.iter().for_each(|channel| drop(listeners.remove(channel)));
-    gone
+/// Leaves the channels on which nobody listens any more; another time, if somebody is at it.
+async fn leave_the_gone(
+    listeners: &Listeners,
+    leaving: &Leaving,
+    sink: &mut PubSubSink,
+) -> redis::RedisResult<()> {
+    let Ok(_nobody_joins) = leaving.try_lock() else { return Ok(()) };
+    let gone: Vec<String> = match &mut *lock(listeners) {
+        Some(listeners) => {
+            listeners.extract_if(|_, listener| listener.is_gone()).map(|(name, _)| name).collect()
+        }
+        None => Vec::new(),
+    };
+    if gone.is_empty() { Ok(()) } else { sink.unsubscribe(&gone).await }
 }
 
 /// `SPAN NAME`: in nanoseconds, how long to leave it to those who come first.
@@ -204,6 +302,15 @@ fn hint(lease: LeaseId, payload: &[u8]) -> Option<Hint> {
     let (after, name) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
     let after = Duration::from_nanos(after.parse().ok()?);
     Some(Hint { lease, resource: ResourceName::new(name).ok()?, after })
+}
+
+/// `TICKET TOKEN BYTES`.
+fn message(resource: &ResourceName, payload: &[u8]) -> Option<Message> {
+    let mut parts = payload.splitn(3, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
+    let (ticket, token) = (Ticket(number()?.try_into().ok()?), Token(number()?));
+    let payload = Payload::new(parts.next()?).ok()?;
+    Some(Message { resource: resource.clone(), ticket, token, payload })
 }
 
 fn lock(listeners: &Mutex<Option<ByChannel>>) -> MutexGuard<'_, Option<ByChannel>> {
@@ -232,6 +339,19 @@ mod tests {
 
         for bad in [&b"x y"[..], b"5", b"5 ", b"-1 a", b"\xff \xff"] {
             assert!(hint(LeaseId(1), bad).is_none(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_its_ticket_its_token_and_whatever_bytes_follow() {
+        let job = ResourceName::new("job").expect("a name");
+        let told = message(&job, b"2 1763228625123500 a \xff\0").expect("it is understood");
+        assert_eq!((told.ticket, told.token), (Ticket(2), Token(1_763_228_625_123_500)));
+        assert_eq!((told.resource, told.payload.as_bytes()), (job.clone(), &b"a \xff\0"[..]));
+        assert_eq!(message(&job, b"0 1 ").expect("it is understood").payload.as_bytes(), b"");
+
+        for bad in [&b""[..], b"0", b"0 1", b"x 1 a", b"0 -1 a", b"99999999999 1 a"] {
+            assert!(message(&job, bad).is_none(), "{bad:?}");
         }
     }
 }

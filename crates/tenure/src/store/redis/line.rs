@@ -19,6 +19,9 @@ use super::trouble::{Outcome, Trouble};
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// After how long an unanswered connection is not used again by those who come with limits of their own.
+const SUSPICIOUS: Duration = Duration::from_millis(50);
+
 /// One connection to the server, as long as somebody uses it.
 pub(super) struct Wire {
     connection: MultiplexedConnection,
@@ -100,13 +103,31 @@ impl Line {
     /// Puts a question over the connection, and waits for the answer for up to `limit`. One who gives up before,
     /// having waited for a while, gives the connection up, too.
     pub(super) async fn carry(&self, limit: Duration, question: &Question<'_>) -> Outcome<Value> {
+        self.carry_or_suspect(limit, limit / 4, question).await
+    }
+
+    /// The same for one whose own limit is not known here, and may be much shorter.
+    pub(super) async fn carry_for_the_hasty(
+        &self,
+        limit: Duration,
+        question: &Question<'_>,
+    ) -> Outcome<Value> {
+        self.carry_or_suspect(limit, SUSPICIOUS, question).await
+    }
+
+    async fn carry_or_suspect(
+        &self,
+        limit: Duration,
+        suspicious: Duration,
+        question: &Question<'_>,
+    ) -> Outcome<Value> {
         let carried = async {
-            let said = self.try_carry(limit, question).await;
+            let said = self.try_carry(limit, suspicious, question).await;
             match said {
                 // It has run nothing there; where it belongs it may.
                 Err(trouble) if trouble.moved_to().is_some() => {
                     self.target.move_to(trouble.moved_to().unwrap_or_default());
-                    self.try_carry(limit, question).await
+                    self.try_carry(limit, suspicious, question).await
                 }
                 said => said,
             }
@@ -114,9 +135,14 @@ impl Line {
         tokio::time::timeout(limit, carried).await.unwrap_or(Err(Trouble::Late))
     }
 
-    async fn try_carry(&self, limit: Duration, question: &Question<'_>) -> Outcome<Value> {
+    async fn try_carry(
+        &self,
+        limit: Duration,
+        suspicious: Duration,
+        question: &Question<'_>,
+    ) -> Outcome<Value> {
         let wire = self.wire(limit).await?;
-        let mut attempt = Attempt { line: self, wire, begun: Instant::now(), limit, answered: false };
+        let mut attempt = Attempt { line: self, wire, begun: Instant::now(), suspicious, answered: false };
         let said = question.put(&attempt.wire).await;
         attempt.answered = !said.as_ref().is_err_and(Trouble::breaks_connection);
         if !attempt.answered {
@@ -224,14 +250,15 @@ struct Attempt<'a> {
     line: &'a Line,
     wire: Arc<Wire>,
     begun: Instant,
-    limit: Duration,
+    /// Unanswered for so long, its connection may hang.
+    suspicious: Duration,
     answered: bool,
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         // One who leaves early has other reasons than a connection that hangs.
-        if !self.answered && self.begun.elapsed() >= self.limit / 4 {
+        if !self.answered && self.begun.elapsed() >= self.suspicious {
             self.line.retire(&self.wire);
         }
     }

@@ -13,6 +13,8 @@ pub(super) struct Script {
     hash: String,
     /// Whether somebody waits to be woken by it.
     wakes: bool,
+    /// How many of the keys it takes.
+    pub(super) keys: usize,
 }
 
 macro_rules! scripts {
@@ -47,10 +49,15 @@ scripts! {
     EVICT: "tickets" "wishes" "evict", wakes: true;
     READ: "tickets" "names" "read";
     PAST: "tickets" "names" "history";
+    ATTEND: "tickets" "holder" "jobs" "attend";
+    BEGIN: "tickets" "holder" "jobs" "begin";
+    FINISH: "tickets" "holder" "jobs" "finish";
+    LIST: "tickets" "holder" "jobs" "list";
+    PUBLISH: "tickets" "holder" "publish";
 }
 
 /// What the keys of a namespace are called, in the order in which the scripts take them.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 17] = [
     "meta",
     "leases",
     "details",
@@ -66,6 +73,8 @@ const KEYS: [&str; 15] = [
     "queue",
     "places",
     "history",
+    "jobs",
+    "runs",
 ];
 
 /// The keys of a namespace. The hash tag keeps them in one slot of a cluster.
@@ -75,7 +84,9 @@ pub(super) fn keys(namespace: &str) -> Vec<String> {
 
 impl Script {
     fn of(code: &'static str, wakes: bool) -> Self {
-        Self { code, hash: redis::Script::new(code).get_hash().to_owned(), wakes }
+        let hash = redis::Script::new(code).get_hash().to_owned();
+        let takes = |count: &usize| code.contains(&format!("KEYS[{count}]"));
+        Self { code, hash, wakes, keys: (0..=KEYS.len()).rev().find(takes).unwrap_or(0) }
     }
 
     fn command(&self, verb: &str, script: &[u8], keys: &[String], words: &[Vec<u8>]) -> Cmd {
