@@ -84,6 +84,15 @@ impl Drawing {
     }
 
     fn bar(&mut self, from: Micros, to: Micros, fill: &str, text: &str) {
+        let (x, y, width) = self.bare(from, to, fill, text);
+        if width > 7.0 * text.len() as f64 {
+            let _ =
+                writeln!(self.body, r#"<text x="{:.1}" y="{:.1}">{text}</text>"#, x + 3.0, y + LANE - 6.0);
+        }
+    }
+
+    /// A bar that says what it is only to who points at it.
+    fn bare(&mut self, from: Micros, to: Micros, fill: &str, text: &str) -> (f64, f64, f64) {
         let (x, y) = (self.x(from), self.y);
         let width = (self.x(to) - x).max(1.0);
         let _ = writeln!(
@@ -91,10 +100,7 @@ impl Drawing {
             r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{:.1}" fill="{fill}"><title>{text}</title></rect>"#,
             LANE - 3.0
         );
-        if width > 7.0 * text.len() as f64 {
-            let _ =
-                writeln!(self.body, r#"<text x="{:.1}" y="{:.1}">{text}</text>"#, x + 3.0, y + LANE - 6.0);
-        }
+        (x, y, width)
     }
 
     fn name(&mut self, text: &str) {
@@ -104,7 +110,7 @@ impl Drawing {
     fn marks_of(&mut self, round: &Round, fits: impl Fn(&str) -> bool) {
         for mark in round.marks.iter().filter(|mark| fits(&mark.whom)) {
             self.name(&escaped(&mark.whom));
-            self.bar(mark.from, mark.to.max(mark.from + 4_000), "#c33", &escaped(&mark.what));
+            self.bare(mark.from, mark.to.max(mark.from + 4_000), "#c33", &escaped(&mark.what));
             let (x, y) = (self.x(mark.to) + 6.0, self.y + LANE - 6.0);
             let _ = writeln!(
                 self.body,
