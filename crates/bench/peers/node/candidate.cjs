@@ -2,6 +2,7 @@
 'use strict';
 
 const readline = require('node:readline');
+const { setTimeout: sleep } = require('node:timers/promises');
 
 const GAP = 500_000_000n;
 
@@ -43,8 +44,11 @@ function serve(peer) {
       while (held.length < Number(count)) held.push(await peer.win(`hold.${process.pid}.${held.length}`));
       say('held', held.length);
     },
-    wait: async (count, name) => {
-      for (let i = 0; i < Number(count); i += 1) void campaign(await peer.another(), name);
+    wait: async (count, span, name) => {
+      for (let i = 0; i < Number(count); i += 1) {
+        void campaign(await peer.another(), name);
+        await sleep(Number(span) / Number(count));
+      }
       say('queued', count);
     },
   };

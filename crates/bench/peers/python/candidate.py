@@ -63,9 +63,11 @@ def serve(peer):
                 held.append(peer.hold(f"hold.{os.getpid()}.{number}"))
             say("held", len(held))
         elif words[0] == "wait":
-            for _ in range(int(words[1])):
-                campaign(peer.another(), words[2])
-            say("queued", int(words[1]))
+            count, span = int(words[1]), int(words[2])
+            for _ in range(count):
+                campaign(peer.another(), words[3])
+                time.sleep(span / count / 1000)
+            say("queued", count)
     # Who started us is gone, and threads may wait for ever.
     os._exit(0)
 

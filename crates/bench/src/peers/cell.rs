@@ -62,6 +62,15 @@ impl Column {
         }
     }
 
+    /// What is less than this is no difference: one command more or less within the span of a count.
+    pub(super) fn tolerance(self) -> f64 {
+        match self {
+            Self::Held1 | Self::Held100 | Self::Held1000 | Self::Waiting => 0.5,
+            Self::PerHandOver => 2.0,
+            _ => 0.0,
+        }
+    }
+
     fn show(self, number: f64) -> String {
         match self {
             Self::Held1 | Self::Held100 | Self::Held1000 | Self::Waiting | Self::PerHandOver => {

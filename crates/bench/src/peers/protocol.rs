@@ -11,7 +11,8 @@
 //! last               last NS 0|1                when a check that said yes was last begun; what the newest said
 //! cost               cost PS                    picoseconds of one check
 //! hold N             held N                     owns N resources in all, as one program would
-//! wait N NAME        queued N                   N candidates more, each as a program of its own would be; then own NS
+//! wait N MS NAME     queued N                   N candidates more, each as a program of its own would be, which begin one
+//!                                               after the other within that span; then own NS
 //! ```
 //!
 //! This file belongs to two programs, the bench and `peers/rust`, so it uses nothing of either.
@@ -96,11 +97,13 @@ pub(crate) async fn serve<P: Peer>(peer: P) -> Result<(), Trouble> {
                         hold(&peer, count.parse()?, &mut held).await?;
                         say("held", &[held.len() as u64]);
                     }
-                    ["wait", count, name] => {
-                        for _ in 0..count.parse()? {
+                    ["wait", count, span, name] => {
+                        let (count, span): (u32, u64) = (count.parse()?, span.parse()?);
+                        for _ in 0..count {
                             campaign(peer.another().await?, (*name).to_owned(), won.clone());
+                            tokio::time::sleep(Duration::from_millis(span) / count).await;
                         }
-                        say("queued", &[count.parse()?]);
+                        say("queued", &[count.into()]);
                     }
                     _ => return Err(format!("told {line:?}, which is nothing").into()),
                 }

@@ -127,7 +127,7 @@ impl Report {
     }
 
     fn how_it_is_better(&self, row: &Row, column: Column) -> Option<String> {
-        // Less than this is no difference.
+        // Less than a twentieth is no difference.
         const PART: f64 = 0.95;
         if row.peer.is_ours() {
             return None;
@@ -141,7 +141,7 @@ impl Report {
         let best = best.min_by(|a, b| {
             f64::total_cmp(&a.rank(column).unwrap_or(f64::MAX), &b.rank(column).unwrap_or(f64::MAX))
         })?;
-        if rank >= best.rank(column)? * PART {
+        if rank >= (best.rank(column)? - column.tolerance()) * PART {
             return None;
         }
         let show = |row: &Row| {

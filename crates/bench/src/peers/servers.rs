@@ -25,7 +25,7 @@ use crate::ground::{Folder, transactions};
 #[derive(Debug)]
 pub(super) enum Server {
     File(Folder),
-    Redis(Box<Redis>),
+    Redis(Box<Redis>, Instant),
     Postgres(Box<Postgres>),
     Etcd(etcd::Etcd),
     ZooKeeper(zookeeper::ZooKeeper),
@@ -35,7 +35,7 @@ impl Server {
     pub(super) fn start(store: Store) -> Result<Self, Failure> {
         Ok(match store {
             Store::File => Self::File(Folder::new()?),
-            Store::Redis => Self::Redis(Box::new(start_redis())),
+            Store::Redis => Self::Redis(Box::new(start_redis()), Instant::now()),
             Store::Postgres => Self::Postgres(Box::new(start_postgres())),
             Store::Etcd => Self::Etcd(etcd::Etcd::start()?),
             Store::ZooKeeper => Self::ZooKeeper(zookeeper::ZooKeeper::start()?),
@@ -55,7 +55,7 @@ impl Server {
     pub(super) fn port(&self) -> Option<u16> {
         match self {
             Self::File(_) => None,
-            Self::Redis(redis) => Some(redis.port()),
+            Self::Redis(redis, _) => Some(redis.port()),
             Self::Postgres(postgres) => Some(postgres.port()),
             Self::Etcd(etcd) => Some(etcd.port()),
             Self::ZooKeeper(zookeeper) => Some(zookeeper.port()),
@@ -67,18 +67,25 @@ impl Server {
         let at = through.or(self.port()).unwrap_or(0);
         match self {
             Self::File(folder) => folder.url(space),
-            Self::Redis(_) => format!("redis://127.0.0.1:{at}"),
+            Self::Redis(..) => format!("redis://127.0.0.1:{at}"),
             Self::Postgres(postgres) => postgres.url_at(at),
             Self::Etcd(_) => format!("http://127.0.0.1:{at}"),
             Self::ZooKeeper(_) => format!("127.0.0.1:{at}"),
         }
     }
 
-    /// A namespace for Tenure in which a first claim is granted at once.
-    pub(super) fn make_space(&self, space: &str) -> Result<(), Failure> {
-        if let Self::Postgres(postgres) = self {
-            postgres.sql(&PostgresStore::schema(&Namespace::new(space)?)?);
-            postgres.sql(&format!("UPDATE \"{space}\".meta SET quarantine_from = NULL"));
+    /// A namespace for Tenure in which a first claim with leases of this length is granted at once.
+    pub(super) fn make_space(&self, space: &str, ttl: Duration) -> Result<(), Failure> {
+        /// The rule asks for two seconds more than a ttl; the server counts whole ones.
+        const MORE: Duration = Duration::from_secs(4);
+        match self {
+            // A new server is trusted when no lease can be left of a life before.
+            Self::Redis(_, started) => std::thread::sleep((ttl + MORE).saturating_sub(started.elapsed())),
+            Self::Postgres(postgres) => {
+                postgres.sql(&PostgresStore::schema(&Namespace::new(space)?)?);
+                postgres.sql(&format!("UPDATE \"{space}\".meta SET quarantine_from = NULL"));
+            }
+            Self::File(_) | Self::Etcd(_) | Self::ZooKeeper(_) => {}
         }
         Ok(())
     }
@@ -87,7 +94,7 @@ impl Server {
     pub(super) fn version(&self) -> String {
         match self {
             Self::File(_) => format!("SQLite {}", rusqlite::version()),
-            Self::Redis(redis) => {
+            Self::Redis(redis, _) => {
                 format!("Redis {}", redis.info("server", "redis_version").unwrap_or_default())
             }
             Self::Postgres(postgres) => {
@@ -103,7 +110,7 @@ impl Server {
     pub(super) fn count(&self, space: &str) -> Result<Count<'_>, Failure> {
         Ok(match self {
             Self::File(folder) => Count::Transactions(folder.path(space)),
-            Self::Redis(redis) => Count::Redis(Monitor::of(redis.port())?),
+            Self::Redis(redis, _) => Count::Redis(Monitor::of(redis.port())?),
             Self::Postgres(postgres) => Count::Postgres(postgres),
             Self::Etcd(etcd) => Count::Etcd(etcd),
             Self::ZooKeeper(zookeeper) => Count::ZooKeeper(zookeeper),
@@ -113,12 +120,7 @@ impl Server {
 
 /// Durable by the second, as is advised for Tenure; the same for all.
 fn start_redis() -> Redis {
-    let redis = testkit::redis::Options::new().aof("everysec").start();
-    // A new server is trusted by Tenure only when no lease can be left of a life before: the longest here, and two
-    // seconds more; the server counts whole ones.
-    let started = Instant::now();
-    std::thread::sleep(Duration::from_secs(8).saturating_sub(started.elapsed()));
-    redis
+    testkit::redis::Options::new().aof("everysec").start()
 }
 
 fn start_postgres() -> Postgres {

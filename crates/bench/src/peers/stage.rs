@@ -11,6 +11,8 @@ use super::roster::{Peer, Program};
 use super::servers::Server;
 use crate::{Failure, clock};
 
+/// No measurement has longer leases of Tenure.
+const LONGEST: Duration = Duration::from_secs(15);
 /// Between the beginnings of those who wait.
 const APART: Duration = Duration::from_millis(70);
 
@@ -40,7 +42,7 @@ impl<'a> Stage<'a> {
     ) -> Result<Self, Failure> {
         let space = format!("{}-{measurement}", peer.id);
         if peer.is_ours() {
-            server.make_space(&space)?;
+            server.make_space(&space, LONGEST)?;
         }
         Ok(Self { peer, server, kit, space })
     }

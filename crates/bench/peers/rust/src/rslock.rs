@@ -1,10 +1,10 @@
 //! `rslock`, with a task that extends every third of the ttl what is held. Its check is `is_freed`, which asks the server.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rslock::{Lock, LockManager};
+use ::rslock::{Lock, LockManager};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 

@@ -28,9 +28,9 @@ impl ZooKeeper {
         }
         let folder = tempfile::Builder::new().prefix("tenure-zookeeper-").tempdir()?;
         let (port, file) = (Port::free(), folder.path().join("zoo.cfg"));
-        // A session lasts between 2 and 20 ticks.
+        // A session lasts at least two ticks.
         let lines = format!(
-            "tickTime=500\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n\
+            "tickTime=500\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nmaxSessionTimeout=60000\n\
              admin.enableServer=false\n4lw.commands.whitelist=mntr,ruok\n",
             folder.path().join("data").display(),
             port.number(),
