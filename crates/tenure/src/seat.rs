@@ -140,6 +140,7 @@ impl Seat {
 
     /// Whether work under `token` may be done right now: the ownership holds, or is being given up gently under a lease that
     /// is good.
+    #[cfg(feature = "cron")]
     pub(crate) fn may_go_on(&self, token: Token) -> bool {
         let winds_down = || {
             let latest = (*self.latest()).filter(|latest| latest.grant.token == token);

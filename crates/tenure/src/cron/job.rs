@@ -71,6 +71,10 @@ pub(super) async fn serve<R: Ends>(
         let Some(desk) = place.unless_stopped(Desk::of(worker, own)).await.flatten() else { continue };
         let term = Term { job: &job, desk, stint, on_loss };
         Box::pin(term.serve(&mut place, &mut work)).await;
+        if !place.is_stopped {
+            // It cannot go on, as with a clock beyond the calendar: somebody else may.
+            entered.end(term.stint.grant.token, Ending::Failed);
+        }
     }
     job.told.end();
 }
