@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tenure::{JobState, JobView, Namespace};
+use testkit::proxy::{Link, Proxy};
 use testkit::shim::Step;
 
 use self::child::{Child, Part};
@@ -35,6 +36,28 @@ fn on_sqlite_no_occurrence_is_run_twice_and_none_is_lost() {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite:{}", folder.path().join("tenure.db").display());
     survive("sqlite", &url, |_| (url.clone(), None));
+}
+
+// req: E11
+#[cfg(feature = "redis")]
+#[test]
+fn on_redis_no_occurrence_is_run_twice_and_none_is_lost() {
+    let server = testkit::redis::Options::new().start();
+    survive("redis", &server.url(), |_| {
+        let link = Proxy::to(server.port());
+        (format!("redis://127.0.0.1:{}", link.port()), Some(link))
+    });
+}
+
+// req: E11
+#[cfg(feature = "postgres")]
+#[test]
+fn on_postgres_no_occurrence_is_run_twice_and_none_is_lost() {
+    let server = testkit::postgres::Options::new().start();
+    survive("postgres", &server.url(), |_| {
+        let link = Proxy::to(server.port());
+        (server.url_at(link.port()), Some(link))
+    });
 }
 
 // req: E11
@@ -70,7 +93,7 @@ fn a_clock_that_is_set_forward_has_run_what_is_due_and_one_that_is_set_back_runs
 }
 
 /// Has workers live through blows, each with the store at the URL that `way` gives it.
-fn survive(store: &str, url: &str, way: impl Fn(usize) -> (String, Option<testkit::proxy::Proxy>)) {
+fn survive(store: &str, url: &str, way: impl Fn(usize) -> (String, Option<Proxy>)) {
     let _alone = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let tools = runtime.block_on(Namespace::open(url)).expect("the store opens");
@@ -131,7 +154,7 @@ struct Fleet<W> {
 
 struct Member {
     child: Child,
-    link: Option<testkit::proxy::Proxy>,
+    link: Option<Proxy>,
     /// It is stopped or cut off until then.
     until: Option<Instant>,
 }
@@ -140,11 +163,11 @@ impl Member {
     fn recover(&mut self) {
         self.until = None;
         self.child.signal(Signal::CONT);
-        self.link.iter().for_each(|link| link.set(testkit::proxy::Link::Pass));
+        self.link.iter().for_each(|link| link.set(Link::Pass));
     }
 }
 
-impl<W: Fn(usize) -> (String, Option<testkit::proxy::Proxy>)> Fleet<W> {
+impl<W: Fn(usize) -> (String, Option<Proxy>)> Fleet<W> {
     fn join(&mut self) {
         let (url, link) = (self.way)(self.next);
         let part = Part {
@@ -211,7 +234,7 @@ impl<W: Fn(usize) -> (String, Option<testkit::proxy::Proxy>)> Fleet<W> {
                 "told to leave"
             }
             (5..=7, Some(link)) => {
-                link.set(if blow == 5 { testkit::proxy::Link::Refuse } else { testkit::proxy::Link::Hang });
+                link.set(if blow == 5 { Link::Refuse } else { Link::Hang });
                 member.until = Some(Instant::now() + rest);
                 "cut off"
             }
