@@ -124,6 +124,12 @@ impl CronBuilder {
         Changes { changes }
     }
 
+    /// What happens to the campaign for the job on this worker: that it waits, owns, and why an ownership ended.
+    #[must_use]
+    pub fn ownerships(&mut self) -> crate::Changes {
+        self.campaign.changes()
+    }
+
     /// What the job is handed with every tick, cloned: async closures that capture nothing can be called again and
     /// again, so state comes this way.
     ///

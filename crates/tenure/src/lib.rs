@@ -81,7 +81,7 @@ pub use self::error::{Error, Kind};
 pub use self::flapping::Flapping;
 pub use self::messages::{Losses, Messages};
 pub use self::namespace::{Measured, Namespace, RoundTrip};
-pub use self::once::{Once, Tried};
+pub use self::once::{Once, OnceBuilder, Tried};
 pub use self::ownership::{Lost, Ownership};
 pub use self::seat::Change;
 pub use self::worker::{Worker, WorkerBuilder};

@@ -10,7 +10,7 @@ use tenure_core::{
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use crate::campaign::CampaignBuilder;
+use crate::campaign::{CampaignBuilder, Changes};
 use crate::desk::Desk;
 use crate::engine::Command;
 use crate::entered::Entered;
@@ -47,6 +47,11 @@ pub trait Tried {
     /// # Errors
     /// What went wrong.
     fn tried(self) -> Result<(), Box<dyn StdError + Send + Sync>>;
+
+    /// Whether the ownership ended first. Then nothing is written down, and whoever owns next tries.
+    fn is_unfinished(&self) -> bool {
+        false
+    }
 }
 
 impl Tried for () {
@@ -61,7 +66,72 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> Tried for Result<(), E> {
     }
 }
 
+#[cfg(feature = "cron")]
+impl Tried for crate::cron::Ended {
+    fn tried(self) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        match self {
+            Self::Ran => Ok(()),
+            Self::Failed(what) => Err(what.into()),
+            Self::Unfinished => Err("the ownership ended first".into()),
+        }
+    }
+
+    fn is_unfinished(&self) -> bool {
+        *self == Self::Unfinished
+    }
+}
+
+/// Work to be done once, with settings. See [`Worker::to_do_once`].
+#[derive(Debug)]
+#[must_use = "nothing is done until `run`"]
+pub struct OnceBuilder {
+    worker: Arc<Inner>,
+    campaign: CampaignBuilder,
+    resource: Result<ResourceName, Error>,
+    patience: Patience,
+}
+
+impl OnceBuilder {
+    /// As [`CampaignBuilder::priority`].
+    pub fn priority(self, priority: i32) -> Self {
+        Self { campaign: self.campaign.priority(priority), ..self }
+    }
+
+    /// Goes on if another worker is at it: then it is [`Once::UnderWay`].
+    pub fn or_go_on(self) -> Self {
+        Self { patience: Patience::GoesOn, ..self }
+    }
+
+    /// What happens to the campaign for it on this worker: that it waits, owns, and why an ownership ended.
+    #[must_use]
+    pub fn ownerships(&mut self) -> Changes {
+        self.campaign.changes()
+    }
+
+    /// Does `work`, unless it is done.
+    ///
+    /// # Errors
+    /// As [`Worker::once`].
+    // req: E13
+    pub async fn run<R: Tried>(self, work: impl AsyncFnMut(Ownership) -> R) -> Result<Once, Error> {
+        once(self, work).await
+    }
+}
+
 impl Worker {
+    /// Work that is done once, to be settled and done: [`once`](Self::once) with settings.
+    pub fn to_do_once(&self, name: impl AsRef<str>) -> OnceBuilder {
+        let name = name.as_ref();
+        let named =
+            || Ok(ResourceName::new(name).and_then(|name| ResourceName::new(&format!("once:{name}")))?);
+        OnceBuilder {
+            worker: self.inner().clone(),
+            campaign: CampaignBuilder::new(self.inner().clone(), named()),
+            resource: named(),
+            patience: Patience::Waits,
+        }
+    }
+
     /// Does `work` on one worker, once: whoever comes later learns that it is done, and whoever comes meanwhile waits for it.
     /// Its resource is `once:NAME`, and the record of it is kept for ever. It is written down as done before others may begin.
     ///
@@ -86,7 +156,7 @@ impl Worker {
         name: impl AsRef<str>,
         work: impl AsyncFnMut(Ownership) -> R,
     ) -> Result<Once, Error> {
-        once(self.inner(), name.as_ref(), Patience::Waits, work).await
+        self.to_do_once(name).run(work).await
     }
 
     /// The same, but goes on if another worker is at it: then it is [`Once::UnderWay`].
@@ -99,7 +169,7 @@ impl Worker {
         name: impl AsRef<str>,
         work: impl AsyncFnMut(Ownership) -> R,
     ) -> Result<Once, Error> {
-        once(self.inner(), name.as_ref(), Patience::GoesOn, work).await
+        self.to_do_once(name).or_go_on().run(work).await
     }
 }
 
@@ -109,17 +179,12 @@ enum Patience {
     GoesOn,
 }
 
-async fn once<R: Tried>(
-    worker: &Arc<Inner>,
-    name: &str,
-    patience: Patience,
-    mut work: impl AsyncFnMut(Ownership) -> R,
-) -> Result<Once, Error> {
-    let resource = ResourceName::new(name).and_then(|name| ResourceName::new(&format!("once:{name}")))?;
-    if let Some(done) = look(worker, &resource).await? {
+async fn once<R: Tried>(todo: OnceBuilder, mut work: impl AsyncFnMut(Ownership) -> R) -> Result<Once, Error> {
+    let OnceBuilder { worker, mut campaign, resource, patience } = todo;
+    let resource = resource?;
+    if let Some(done) = look(&worker, &resource).await? {
         return Ok(done);
     }
-    let mut campaign = CampaignBuilder::new(worker.clone(), Ok(resource.clone()));
     let mut changes = campaign.changes();
     let mut entered = campaign.enter()?;
     loop {
@@ -230,7 +295,7 @@ async fn try_it<R: Tried>(
     let work = Box::pin(work(entered.view(grant)).instrument(observe::span(&resource, grant)));
     let ended = until_it_has_to_end(entered, &own, work).await;
     let took = entered.worker().clocks.now().longest_since(began);
-    let Some(tried) = ended.map(Tried::tried) else {
+    let Some(tried) = ended.filter(|ended| !ended.is_unfinished()).map(Tried::tried) else {
         observe::run_ended(&resource, "stopped", took);
         return None;
     };

@@ -157,3 +157,27 @@ async fn a_name_that_cannot_be_and_one_that_this_worker_is_at_are_refused() {
     one.shutdown().await;
     assert!(refused(one.once("other", async |_| {}).await).contains("shut down"));
 }
+
+// req: E13
+#[tokio::test]
+async fn work_that_says_that_it_is_unfinished_is_found_interrupted_and_tried_again() {
+    use tenure::Change;
+    use tenure::cron::Ended;
+    let (opened, attempts) = (opened(), AtomicU32::new(0));
+    let tools = tenure::Namespace::on(opened.clone());
+    let mut once = worker(&opened, "one").await.to_do_once("backfill");
+    let mut ownerships = once.ownerships();
+
+    let done = once.run(async |_| match attempts.fetch_add(1, Ordering::SeqCst) {
+        0 => Ended::Unfinished,
+        _ => {
+            let job = tools.job("once:backfill").await.expect("an answer").expect("it is known");
+            assert_eq!((job.counts.interrupted, job.counts.failed), (1, 0));
+            Ended::Ran
+        }
+    });
+
+    assert_eq!(soon(done).await.expect("an answer"), Once::Ran);
+    assert_eq!(attempts.load(Ordering::SeqCst), 2);
+    assert!(matches!(soon(ownerships.next()).await, Some(Change::Acquired(_))));
+}
