@@ -67,26 +67,26 @@ async fn sixty_four_batch_claimants_never_deadlock() {
 async fn the_clock_is_read_after_the_locks() {
     let fresh = Fresh::start().await;
 
-    let (answered, freed) = claim_behind_a_lock(&fresh).await;
+    let (token, freed) = claim_behind_a_lock(&fresh).await;
 
-    assert!(answered >= freed, "an answer of {answered} to a claim that waited until {freed}");
+    assert!(token >= freed, "the token {token} of a claim that waited until {freed}");
 }
 
-/// Claims while another transaction holds the resource: when the claim was applied, and when it could be, in
-/// microseconds of the server's clock.
+/// Claims what is free while another transaction holds the resource: the token, which says when it was granted, and
+/// when it could be, in microseconds of the server's clock.
 pub(crate) async fn claim_behind_a_lock(fresh: &Fresh) -> (u64, u64) {
     let store = fresh.store();
     let [mut a, mut b] = [Asker::open(&store, "a", HOUR).await, Asker::open(&store, "b", HOUR).await];
     granted(&a.claim(&["job"]).await);
+    a.release(&["job"]).await;
     let held = fresh.server().hold(&format!("SELECT 1 FROM \"{}\".resource FOR UPDATE", fresh.namespace));
 
-    let claim = tokio::spawn(async move { b.ask(Call::Claim(vec![want("job")])).await });
+    let claim = tokio::spawn(async move { b.claim(&["job"]).await });
     testkit::eventually(SOON, "the claim waits", || fresh.sql(WAITS) != "0");
     let freed = fresh.sql("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint");
     drop(held);
 
-    let answer = claim.await.expect("a task").expect("an answer");
-    (answer.stamp.now.as_micros(), freed.parse().expect("a number"))
+    (granted(&claim.await.expect("a task")).token.0, freed.parse().expect("a number"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -321,11 +321,11 @@ async fn every_renewal_is_a_heap_only_update() {
         }
     }
 
-    let counts = "SELECT n_tup_upd || ' ' || n_tup_hot_upd FROM pg_stat_user_tables
+    // A few more are of the connection itself, which it took back.
+    let counts =
+        "SELECT n_tup_upd BETWEEN 1000 AND 1020 AND n_tup_hot_upd = n_tup_upd FROM pg_stat_user_tables
         WHERE schemaname = trim('@', '\"') AND relname = 'lease'";
-    testkit::eventually(SOON, "all updates are counted, and all were heap-only", || {
-        fresh.sql(counts) == "1000 1000"
-    });
+    testkit::eventually(SOON, "all updates are counted, and all were heap-only", || fresh.sql(counts) == "t");
 }
 
 #[tokio::test]

@@ -53,11 +53,21 @@ async fn looking_for_a_namespace_makes_nothing() {
 #[tokio::test]
 async fn a_newer_schema_is_refused_with_a_sentence() {
     let fresh = Fresh::start().await;
-    fresh.sql("UPDATE @.meta SET version = 2");
+    fresh.sql("UPDATE @.meta SET version = version + 1");
 
     let told = refusal(PostgresStore::open(&fresh.url, &fresh.namespace).await);
 
-    assert!(told.contains("it has version 2, and this program knows 1; use a newer program"), "{told}");
+    assert!(told.contains("it has version 3, and this program knows 2; use a newer program"), "{told}");
+}
+
+#[tokio::test]
+async fn an_older_schema_is_refused_with_a_sentence() {
+    let fresh = Fresh::start().await;
+    fresh.sql("UPDATE @.meta SET version = version - 1");
+
+    let told = refusal(PostgresStore::open(&fresh.url, &fresh.namespace).await);
+
+    assert!(told.contains("it has version 1, from before the first release"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,11 +83,11 @@ async fn a_newer_schema_that_is_made_while_this_program_waits_to_make_it_is_refu
     testkit::eventually(SOON, "the program waits", || lock(&server).sql(waits) == "1");
 
     lock(&server).sql(&PostgresStore::schema(&name).expect("a script"));
-    lock(&server).sql("UPDATE meanwhile.meta SET version = 2");
+    lock(&server).sql("UPDATE meanwhile.meta SET version = version + 1");
     drop(held);
 
     let told = refusal(opening.await.expect("a task"));
-    assert!(told.contains("it has version 2"), "{told}");
+    assert!(told.contains("it has version 3"), "{told}");
 }
 
 /// The number of the lock under which a schema is made.

@@ -23,9 +23,9 @@ async fn the_time_of_the_transactions_begin_is_found() {
     let fresh = Fresh::start().await;
     fresh.plant("now()", "clock_timestamp()");
 
-    let (answered, freed) = claim_behind_a_lock(&fresh).await;
+    let (token, freed) = claim_behind_a_lock(&fresh).await;
 
-    assert!(answered < freed, "nobody found it");
+    assert!(token < freed, "nobody found it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,8 +44,8 @@ async fn locks_without_an_order_are_found() {
 async fn a_claim_that_ignores_what_is_vouched_for_is_found() {
     finds!(
         judging::an_owner_lives_in_front_of_a_worker_that_vouches_for_an_earlier_time,
-        "c.vouched := c.now_us",
-        "c.vouched := least(vouched_for, c.now_us)"
+        "now_us, now_us FROM (SELECT clock()",
+        "now_us, least(vouched_for, now_us) FROM (SELECT clock()"
     );
 }
 
@@ -71,8 +71,8 @@ async fn a_renewal_that_revives_the_dead_is_found() {
 async fn a_release_without_its_number_is_found() {
     finds!(
         releases::a_release_below_the_newest_claim_is_stale,
-        "IF number <= newest_release THEN",
-        "IF number <= newest_claim OR number <= newest_release THEN"
+        "WHERE n.released < excluded.released",
+        "WHERE n.claimed < excluded.released AND n.released < excluded.released"
     );
 }
 
@@ -97,9 +97,8 @@ async fn a_free_number_that_cannot_be_had_taken_for_an_owner_that_ends_now_is_fo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quarantine_that_is_read_before_the_locks_is_found() {
     let fresh = Fresh::start().await;
-    let read = "SELECT meta.quarantine_from, meta.longest_ns / 1000 INTO STRICT c.quarantine_from, c.longest_us FROM meta;";
-    fresh.plant("NULL;", read);
-    fresh.plant(&format!("{read} IF waits THEN"), "IF waits THEN");
+    fresh.plant("before bigint := (SELECT longest_ns FROM meta); all_made boolean", "all_made boolean");
+    fresh.plant("c.longest_ns := before; IF c.any_dead THEN", "IF c.any_dead THEN");
 
     let claimed = claim_while_the_quarantine_grows(&fresh).await;
 

@@ -4,7 +4,10 @@
 -- 6 closed, 7 gone, 8 stale), the stamp, and the rest as numbers and names in the order that its head gives.
 -- What their heads have in common stands in schema.rs, by the names between the at signs.
 -- They find every row by an index, also where a plan was made while a table was small and it has grown since.
--- `clock_timestamp()` is read after the locks, never `now()`: after a wait that would be in the past.
+-- `clock_timestamp()` is read after the locks, never `now()`: after a wait that would be in the past. What comes between
+-- this and the answer holds back what a worker can vouch for, and with it the end of a dead owner's lease.
+-- Functions are called in assignments, which evaluate them in place; PERFORM and SELECT INTO would each be a statement,
+-- with all that the server does around one.
 
 -- The server's clock, in microseconds.
 CREATE FUNCTION @schema@.clock() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -25,15 +28,8 @@ CREATE FUNCTION @schema@.life(meta_oid oid) RETURNS text LANGUAGE sql VOLATILE A
 $$;
 
 -- What every operation begins with. Waits for no lock longer than `patience` milliseconds, and never answers before
--- the disk has it. `seen` says whether `see` has to be called first.
-CREATE FUNCTION @schema@.arrive(
-    patience integer, heard bigint,
-    OUT incarnation text, OUT longest_ns bigint, OUT quarantine_from bigint, OUT seen boolean
-) LANGUAGE plpgsql VOLATILE AS $$
-#variable_conflict use_column
-DECLARE
-    m record;
-    now_life text;
+-- the disk has it.
+CREATE FUNCTION @schema@.ready(patience integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION USING ERRCODE = 'TN001', MESSAGE = 'the server is a standby';
@@ -43,20 +39,23 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'TN002', MESSAGE =
             'transactions are ' || current_setting('transaction_isolation') || ', and have to be read committed';
     END IF;
-    PERFORM set_config('lock_timeout', patience::text, true);
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-    SELECT meta.tableoid AS number, meta.system, meta.life, meta.quarantine_from, meta.longest_ns INTO STRICT m
-        FROM meta WHERE one;
-    now_life := life(m.number);
-    longest_ns := m.longest_ns;
-    quarantine_from := m.quarantine_from;
-    seen := m.life = now_life AND m.longest_ns >= heard;
-    IF m.life <> now_life THEN
-        m.system := (SELECT system_identifier FROM pg_control_system());
-    END IF;
-    incarnation := m.system || '-' || now_life;
+    RETURN set_config('lock_timeout', patience::text, true) IS NOT NULL
+        AND (current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) IS NOT NULL);
+END $$;
+
+-- The store as it is. `seen` says whether `see` has to be called first.
+CREATE FUNCTION @schema@.arrive(
+    patience integer, heard bigint, OUT incarnation text, OUT longest_ns bigint, OUT seen boolean
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    done boolean := ready(patience);
+BEGIN
+    SELECT CASE WHEN m.life = n.life THEN m.system
+            ELSE (SELECT system_identifier FROM pg_control_system())::text END || '-' || n.life,
+        m.longest_ns, m.life = n.life AND m.longest_ns >= heard
+    INTO STRICT incarnation, longest_ns, seen
+    FROM meta AS m, LATERAL (SELECT life(m.tableoid) OFFSET 0) AS n (life) WHERE m.one;
 END $$;
 
 -- Notices a new life of the store, from which on there is a quarantine, and what the caller knows of the longest
@@ -79,9 +78,44 @@ BEGIN
     END IF;
 END $$;
 
+-- What a connection does for the first time is compiled and planned first, which takes ten times as long as doing it. So
+-- each of them takes over from a dead owner once, before it reads any clock, on rows that nobody sees and that are taken
+-- back. Else the first answers would be late, and hold back what a worker vouches for, for a whole ttl; and so would be
+-- the one that counts.
+CREATE FUNCTION @schema@.warm() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    -- Of the connection, like the plans. A pooler may have it serve several namespaces.
+    known text := concat(current_setting('tenure.warm', true));
+    dead bytea;
+    next bytea;
+    called text;
+BEGIN
+    IF position('@schema@' IN known) > 0 THEN
+        RETURN true;
+    END IF;
+    known := set_config('tenure.warm', known || '@schema@', false);
+    called := md5(random()::text);
+    dead := decode(called, 'hex');
+    next := sha256(dead);
+    BEGIN
+        INSERT INTO lease (bearer, ttl_ns, opened_at, expires_at, label, metadata)
+            SELECT bearer, 60000000000, clock(), clock() + 60000000, called, '{}' FROM unnest(ARRAY[dead, next]) AS bearer;
+        PERFORM claim(dead, 1, NULL, 0, 1000, ARRAY[called], ARRAY[1], ARRAY[0], true);
+        PERFORM claim(next, 1, NULL, 0, 1000, ARRAY[called], ARRAY[1], ARRAY[0], true);
+        UPDATE lease SET expires_at = opened_at WHERE bearer = dead;
+        PERFORM claim(next, 2, NULL, 0, 1000, ARRAY[called], ARRAY[1], ARRAY[0], true);
+        PERFORM release(next, 3, NULL, 0, 1000, ARRAY[called], ARRAY[0], true);
+        RAISE EXCEPTION 'done';
+    EXCEPTION WHEN OTHERS THEN
+        -- Nothing of it is left. If it failed, so will what was asked, or it takes a little longer.
+    END;
+    RETURN true;
+END $$;
+
 -- Forgets a few leases that died an hour ago, as far as the caller can vouch for it. One that a resource still
 -- names is kept until that is looked at. Waits for nobody.
-CREATE FUNCTION @schema@.sweep(now_us bigint, vouched_for bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION @schema@.sweep(now_us bigint, vouched_for bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     hour CONSTANT bigint := 3600000000;
@@ -99,7 +133,7 @@ BEGIN
     WHERE CASE WHEN l.ended_at IS NOT NULL THEN l.ended_at + hour <= now_us
         ELSE l.expires_at + hour <= least(vouched_for, now_us) AND vouched_for IS NOT NULL END;
     IF over IS NULL THEN
-        RETURN;
+        RETURN false;
     END IF;
     SELECT array_agg(id) INTO over FROM (
         SELECT id FROM lease WHERE id = ANY (over) AND NOT EXISTS (SELECT FROM ticket WHERE ticket.lease = lease.id)
@@ -108,6 +142,7 @@ BEGIN
     DELETE FROM lease WHERE id = ANY (over);
     DELETE FROM notice WHERE lease = ANY (over);
     DELETE FROM newest WHERE lease = ANY (over);
+    RETURN true;
 END $$;
 
 -- Creates the lease, live until now + ttl. Repeating it changes nothing and marks nobody: a late repetition of a
@@ -119,17 +154,21 @@ CREATE FUNCTION @schema@.open(
 ) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    quarantine bigint;
-    seen boolean;
+    a record;
     own record;
+    done boolean;
 BEGIN
-    SELECT * INTO incarnation, longest_ns, quarantine, seen FROM arrive(patience, greatest(heard, span_ns));
-    now_us := clock();
-    IF NOT seen THEN
+    a := arrive(patience, greatest(heard, span_ns));
+    incarnation := a.incarnation;
+    longest_ns := a.longest_ns;
+    IF NOT a.seen THEN
         verdict := 0;
+        now_us := clock();
         RETURN;
     END IF;
-    PERFORM sweep(now_us, vouched_for);
+    done := warm();
+    done := sweep(clock(), vouched_for);
+    now_us := clock();
     INSERT INTO lease (bearer, ttl_ns, opened_at, expires_at, label, metadata)
         SELECT who, span_ns, now_us, now_us + span_ns / 1000, called, tells
         WHERE NOT EXISTS (SELECT FROM lease WHERE bearer = who)
@@ -152,19 +191,33 @@ CREATE FUNCTION @schema@.renew(
 ) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    quarantine bigint;
-    seen boolean;
+    a record;
     own record;
     told record;
 BEGIN
-    SELECT * INTO incarnation, longest_ns, quarantine, seen FROM arrive(patience, heard);
-    IF NOT seen THEN
+    a := arrive(patience, heard);
+    incarnation := a.incarnation;
+    longest_ns := a.longest_ns;
+    IF NOT a.seen THEN
         verdict := 0;
         now_us := clock();
         RETURN;
     END IF;
     SELECT l.id, l.ended_at, l.expires_at, l.renewed, l.ttl_ns INTO own
         FROM lease AS l WHERE l.bearer = who FOR NO KEY UPDATE;
+    numbers := ARRAY[0];
+    FOR told IN
+        SELECT r.name, n.token, n.wish
+        FROM notice AS n, LATERAL (SELECT name FROM resource WHERE id = n.resource OFFSET 0) AS r
+        WHERE n.lease = own.id ORDER BY r.name LIMIT 65
+    LOOP
+        IF cardinality(names) = 64 THEN
+            numbers[1] := 1;
+        ELSE
+            numbers := numbers || ARRAY[told.token, told.wish];
+            names := names || told.name;
+        END IF;
+    END LOOP;
     now_us := clock();
     IF own.id IS NULL OR own.ended_at IS NOT NULL THEN
         verdict := 7;
@@ -182,19 +235,6 @@ BEGIN
     END IF;
     UPDATE lease SET expires_at = now_us + ttl_ns / 1000, renewed = number WHERE id = own.id;
     verdict := 2;
-    numbers := ARRAY[0];
-    FOR told IN
-        SELECT r.name, n.token, n.wish
-        FROM notice AS n, LATERAL (SELECT name FROM resource WHERE id = n.resource OFFSET 0) AS r
-        WHERE n.lease = own.id ORDER BY r.name LIMIT 65
-    LOOP
-        IF cardinality(names) = 64 THEN
-            numbers[1] := 1;
-        ELSE
-            numbers := numbers || ARRAY[told.token, told.wish];
-            names := names || told.name;
-        END IF;
-    END LOOP;
 END $$;
 
 -- What the lease holds. numbers: ticket and token of each; names: the resources.
@@ -204,10 +244,13 @@ CREATE FUNCTION @schema@.held(
 ) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
+    a record;
     own bigint;
     held record;
 BEGIN
-    SELECT * INTO incarnation, longest_ns FROM arrive(patience, 0);
+    a := arrive(patience, 0);
+    incarnation := a.incarnation;
+    longest_ns := a.longest_ns;
     now_us := clock();
     SELECT id INTO own FROM lease WHERE bearer = who AND ended_at IS NULL;
     IF own IS NULL THEN
@@ -235,10 +278,14 @@ CREATE FUNCTION @schema@.close(
 ) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
+    a record;
     own record;
     ids bigint[];
+    setting text;
 BEGIN
-    SELECT * INTO incarnation, longest_ns FROM arrive(patience, 0);
+    a := arrive(patience, 0);
+    incarnation := a.incarnation;
+    longest_ns := a.longest_ns;
     verdict := 6;
     ids := ARRAY(
         SELECT r.id
@@ -247,12 +294,12 @@ BEGIN
     IF cardinality(ids) > 0 THEN
         BEGIN
             -- Renewals may queue behind this one.
-            PERFORM set_config('lock_timeout', least(patience, 100)::text, true);
+            setting := set_config('lock_timeout', least(patience, 100)::text, true);
             PERFORM FROM resource WHERE id = ANY (ids) ORDER BY id FOR NO KEY UPDATE;
         EXCEPTION WHEN lock_not_available THEN
             -- All of these locks are given back, and who queues there looks again by itself.
         END;
-        PERFORM set_config('lock_timeout', patience::text, true);
+        setting := set_config('lock_timeout', patience::text, true);
     END IF;
     SELECT l.id, l.ended_at, l.expires_at INTO own FROM lease AS l WHERE l.bearer = who FOR NO KEY UPDATE;
     now_us := clock();

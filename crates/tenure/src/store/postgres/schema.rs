@@ -14,7 +14,7 @@ use super::url::Target;
 use crate::Error;
 
 /// Grows with every change of the tables or functions.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 /// What is made, in this order.
 const PARTS: [&str; 5] = [
     include_str!("tables.sql"),
@@ -89,7 +89,8 @@ impl fmt::Display for Quoted {
 /// All that makes the schema, but for the schema itself.
 fn body(schema: &Quoted) -> String {
     let text = PARTS.join("\n");
-    HEADS.iter().fold(text, |text, (name, head)| text.replace(name, head)).replace("@schema@", &schema.0)
+    let text = HEADS.iter().fold(text, |text, (name, head)| text.replace(name, head));
+    text.replace("@version@", &VERSION.to_string()).replace("@schema@", &schema.0)
 }
 
 /// The same as a script for people.
@@ -187,7 +188,12 @@ fn check_version(row: &Row, target: &Target, schema: &Quoted) -> Result<(), Trou
              {VERSION}; use a newer program"
         ))
         .into()),
-        // There is no older one yet; the next version brings its way from here.
+        // None of these was ever released, so there is no way from there.
+        Some(version @ 1..VERSION) => Err(Error::refused(format!(
+            "cannot use the schema {schema} at {target}: it has version {version}, from before the first release, and \
+             this program knows {VERSION}; stop all workers and drop the schema, and it is made anew"
+        ))
+        .into()),
         version => Err(Trouble::damaged(format!("version {version:?} of the schema {schema}"))),
     }
 }

@@ -7,21 +7,25 @@
 -- `LATERAL (... OFFSET 0)` leaves the planner no choice: from the few rows of a resource to the lease of each, never
 -- through all leases. The plans are made while the tables are small, and kept.
 
--- A request at work on resources: who asks, and by what time it judges.
+-- A request at work on resources: the store as it found it, who asks, and by what time it judges.
 CREATE TYPE @schema@.caller AS (
-    lease bigint,
+    seen boolean, -- not: `see` has to be called first
+    incarnation text,
+    longest_ns bigint,
+    quarantine_from bigint,
+    now_us bigint,
+    lease bigint, -- absent: it is dead
     label text,
     ttl_us bigint,
     opened_at bigint,
     expires_at bigint,
-    now_us bigint,
-    judged bigint, -- by this it marks the dead
-    vouched bigint, -- by this it says when to look again; the same, unless the request came late
-    locked bigint[], -- leases that it may mark dead
-    weedy bigint[], -- resources with dead waiters
+    vouched bigint, -- by this it says when to look again
+    judged bigint, -- by this it marks the dead: the same, unless the request came late
+    ran_out boolean, -- its own lease is to be marked
+    any_dead boolean, -- there may be others to mark
     taken bigint[], -- resources that it could lock, where it waits for none; else absent
-    quarantine_from bigint,
-    longest_us bigint
+    locked bigint[], -- leases that it may mark dead
+    weedy bigint[] -- resources with dead waiters
 );
 
 -- How long a waiter with this ttl leaves a free ticket to the one before it.
@@ -29,138 +33,147 @@ CREATE FUNCTION @schema@.step(ttl_us bigint) RETURNS bigint LANGUAGE sql IMMUTAB
     SELECT greatest(100000, ttl_us / 150)
 $$;
 
--- Writes down what happened to an ownership. The history is bounded by count.
+-- Keeps the history bounded by count: called with the number of every new entry, it acts now and then.
+CREATE FUNCTION @schema@.prune(number bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    IF number % 64 <> 0 THEN
+        RETURN false;
+    END IF;
+    -- Those whom another is about to delete are left to it.
+    DELETE FROM history WHERE id IN (
+        SELECT id FROM history WHERE id <= number - (SELECT history_most FROM meta)
+        ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED
+    );
+    RETURN true;
+END $$;
+
+-- Writes down what happened to an ownership.
 CREATE FUNCTION @schema@.note(
     happened_at bigint, where_id bigint, called text, seat integer, its_term bigint, its_token bigint, how integer
-) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     number bigint;
 BEGIN
     INSERT INTO history (at, resource, worker, ticket, term, token, what)
         VALUES (happened_at, where_id, called, seat, its_term, its_token, how) RETURNING id INTO number;
-    -- Now and then; those whom another is about to delete are left to it.
-    IF number % 64 = 0 THEN
-        DELETE FROM history WHERE id IN (
-            SELECT id FROM history WHERE id <= number - (SELECT history_most FROM meta)
-            ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED
-        );
-    END IF;
+    RETURN prune(number);
 END $$;
 
 -- Hints those who may take a free ticket at once, and tells the next to look one step later. The channel is made
 -- from a hash of the lease id, which is a right. NOTIFY takes a lock of the whole server, so only where one waits.
 CREATE FUNCTION @schema@.wake(where_id bigint, where_name text, seats integer, except_for bigint, judged bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
-DECLARE
-    free bigint;
 BEGIN
-    free := seats - (SELECT count(*) FROM ticket AS t, LATERAL (
+    PERFORM pg_notify(
+        'tenure_' || left(encode(sha256(w.bearer), 'hex'), 32),
+        CASE WHEN w.position <= f.free THEN 0 ELSE step(w.ttl_ns / 1000) END || ' ' || where_name
+    ) FROM (
+        SELECT seats - count(*) AS free FROM ticket AS t, LATERAL (
             SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at > judged OFFSET 0) AS l
-        WHERE t.resource = where_id);
-    IF free > 0 THEN
-        PERFORM pg_notify(
-            'tenure_' || left(encode(sha256(w.bearer), 'hex'), 32),
-            CASE WHEN w.position <= free THEN 0 ELSE step(w.ttl_ns / 1000) END || ' ' || where_name
-        ) FROM (
-            SELECT l.id, l.bearer, l.ttl_ns,
-                row_number() OVER (ORDER BY w.named DESC, w.priority DESC, w.arrival) AS position
-            FROM waiter AS w, LATERAL (SELECT id, bearer, ttl_ns FROM lease
-                WHERE id = w.lease AND ended_at IS NULL AND expires_at > judged OFFSET 0) AS l
-            WHERE w.resource = where_id
-            ORDER BY position LIMIT free + 1
-        ) AS w WHERE w.id IS DISTINCT FROM except_for;
-    END IF;
+        WHERE t.resource = where_id
+    ) AS f, LATERAL (
+        SELECT l.id, l.bearer, l.ttl_ns,
+            row_number() OVER (ORDER BY w.named DESC, w.priority DESC, w.arrival) AS position
+        FROM waiter AS w, LATERAL (SELECT id, bearer, ttl_ns FROM lease
+            WHERE id = w.lease AND ended_at IS NULL AND expires_at > judged OFFSET 0) AS l
+        WHERE w.resource = where_id
+        ORDER BY position LIMIT greatest(f.free, 0) + 1
+    ) AS w WHERE f.free > 0 AND w.id IS DISTINCT FROM except_for;
+    RETURN FOUND;
 END $$;
 
 -- Leaves a notice for the worker of an ownership. A stronger one that stands already stays.
-CREATE FUNCTION @schema@.tell(who bigint, where_id bigint, its_token bigint, how integer) RETURNS void
+CREATE FUNCTION @schema@.tell(who bigint, where_id bigint, its_token bigint, how integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
     INSERT INTO notice AS n (lease, resource, token, wish) VALUES (who, where_id, its_token, how)
         ON CONFLICT (lease, resource) DO UPDATE SET token = excluded.token,
         wish = CASE WHEN n.token = excluded.token THEN greatest(n.wish, excluded.wish) ELSE excluded.wish END;
+    RETURN true;
 END $$;
 
 -- Drops free seats beyond K.
-CREATE FUNCTION @schema@.cut_back(where_id bigint, seats integer) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION @schema@.cut_back(where_id bigint, seats integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
     DELETE FROM ticket WHERE resource = where_id AND ticket >= greatest(seats,
         (SELECT max(ticket) + 1 FROM ticket WHERE resource = where_id AND lease IS NOT NULL));
+    RETURN FOUND;
 END $$;
 
--- Locks what a request is about, then judges the caller's own lease. Nothing in `lease`: it is dead. One that does not
--- wait leaves out what another transaction holds.
+-- Locks what a request is about, then looks who asks. One that does not wait leaves out what another transaction
+-- holds.
 CREATE FUNCTION @schema@.stand(
-    who bytea, number bigint, vouched_for bigint, names text[], reaps boolean, waits boolean, OUT c @schema@.caller
+    who bytea, number bigint, vouched_for bigint, heard bigint, patience integer, names text[], reaps boolean,
+    waits boolean, OUT c @schema@.caller
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    own record;
+    done boolean := ready(patience) AND warm();
     ids bigint[];
+    all_made boolean := false;
 BEGIN
-    c.now_us := clock();
-    IF NOT EXISTS (SELECT FROM lease WHERE bearer = who AND ended_at IS NULL) THEN
-        RETURN;
-    END IF;
-    ids := ARRAY(SELECT r.id FROM unnest(names) AS n, LATERAL (SELECT id FROM resource WHERE name = n OFFSET 0) AS r);
-    IF cardinality(ids) < cardinality(names) THEN
-        -- In one order for all, so that two who make the same do not wait for each other.
+    LOOP
+        -- All or none: who holds some already and makes the others could wait for one who needs both.
+        IF waits THEN
+            ids := ARRAY(SELECT id FROM resource WHERE name = ANY (names) AND (all_made
+                OR (SELECT count(*) FROM resource WHERE name = ANY (names)) = cardinality(names))
+                ORDER BY id FOR NO KEY UPDATE);
+        ELSE
+            ids := ARRAY(SELECT id FROM resource WHERE name = ANY (names) AND (all_made
+                OR (SELECT count(*) FROM resource WHERE name = ANY (names)) = cardinality(names))
+                ORDER BY id FOR NO KEY UPDATE SKIP LOCKED);
+        END IF;
+        EXIT WHEN all_made OR cardinality(ids) > 0;
+        -- In one order for all, so that two who make the same do not wait for each other. The dead make nothing.
         INSERT INTO resource (name)
             SELECT DISTINCT n COLLATE "C" AS n FROM unnest(names) AS n
-            WHERE NOT EXISTS (SELECT FROM resource WHERE name = n) ORDER BY n
+            WHERE NOT EXISTS (SELECT FROM resource WHERE name = n)
+                AND EXISTS (SELECT FROM lease WHERE bearer = who AND ended_at IS NULL) ORDER BY n
             ON CONFLICT DO NOTHING;
-        ids := ARRAY(
-            SELECT r.id FROM unnest(names) AS n, LATERAL (SELECT id FROM resource WHERE name = n OFFSET 0) AS r);
-    END IF;
-    IF waits THEN
-        PERFORM FROM resource WHERE id = ANY (ids) ORDER BY id FOR NO KEY UPDATE;
-    ELSE
-        ids := ARRAY(SELECT id FROM resource WHERE id = ANY (ids) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED);
-        c.taken := ids;
-    END IF;
-    c.now_us := clock();
-    c.vouched := least(vouched_for, c.now_us);
+        all_made := true;
+    END LOOP;
     LOOP
-        SELECT * INTO own FROM lease WHERE bearer = who;
-        IF own.id IS NULL OR own.ended_at IS NOT NULL THEN
-            RETURN;
-        END IF;
-        -- One that a later renewal has overtaken judges nobody: what it vouched for may be from before the clock
-        -- went back.
-        c.judged := CASE WHEN number < own.renewed THEN 0 ELSE c.vouched END;
-        EXIT WHEN own.expires_at > c.judged;
+        -- All of this is read after the locks: while they were waited for, somebody may have brought a longer ttl, or
+        -- seen a new life. A request that a later renewal has overtaken judges nobody: what it vouches for may be from
+        -- before the clock went back. One whose own lease has run out by the server's clock has to renew before it may
+        -- judge others: the clock stepped, or the request is very late.
+        SELECT m.life = n.life AND m.longest_ns >= heard, m.system || '-' || n.life, m.longest_ns, m.quarantine_from,
+            n.now_us, l.id, l.label, l.ttl_ns / 1000, l.opened_at, l.expires_at, n.vouched, j.judged,
+            number >= l.renewed AND l.expires_at <= n.vouched, reaps AND (EXISTS (
+                SELECT FROM ticket AS t, LATERAL (
+                    SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at <= j.judged OFFSET 0) AS o
+                WHERE t.resource = ANY (ids)
+            ) OR EXISTS (
+                SELECT FROM waiter AS w WHERE w.resource = ANY (ids)
+                    AND (SELECT ended_at IS NULL AND expires_at > j.judged FROM lease WHERE id = w.lease) IS NOT TRUE
+            )), CASE WHEN NOT waits THEN ids END
+        INTO STRICT c
+        FROM meta AS m, LATERAL (
+            SELECT life(m.tableoid), now_us, least(vouched_for, now_us) FROM (SELECT clock() OFFSET 0) AS t (now_us) OFFSET 0
+        ) AS n (life, now_us, vouched)
+        LEFT JOIN LATERAL (
+            SELECT id, label, ttl_ns, opened_at, expires_at, renewed FROM lease
+            WHERE bearer = who AND ended_at IS NULL OFFSET 0
+        ) AS l ON true, LATERAL (
+            SELECT CASE WHEN number < l.renewed OR l.expires_at <= n.now_us THEN 0 ELSE n.vouched END OFFSET 0
+        ) AS j (judged)
+        WHERE m.one;
+        EXIT WHEN c.ran_out IS NOT TRUE;
         UPDATE lease SET ended_at = expires_at, ended_why = 1
-            WHERE id = own.id AND ended_at IS NULL AND expires_at <= c.judged AND number >= renewed;
+            WHERE id = c.lease AND ended_at IS NULL AND expires_at <= c.vouched AND number >= renewed;
         IF FOUND THEN
+            c.lease := NULL;
             RETURN;
         END IF;
         -- A renewal came in between.
     END LOOP;
-    c.lease := own.id;
-    c.label := own.label;
-    c.ttl_us := own.ttl_ns / 1000;
-    c.opened_at := own.opened_at;
-    c.expires_at := own.expires_at;
-    -- Read after the locks: while they were waited for, somebody may have brought a longer ttl, or seen a new life.
-    SELECT meta.quarantine_from, meta.longest_ns / 1000 INTO STRICT c.quarantine_from, c.longest_us FROM meta;
-    -- By the server's clock its own lease has run out: the clock stepped, or the request is very late. It has to
-    -- renew before it may judge others.
-    IF own.expires_at <= c.now_us THEN
-        c.judged := 0;
-    END IF;
-    -- Mostly nobody is dead, and then this is all.
-    IF reaps AND (EXISTS (
-        SELECT FROM ticket AS t, LATERAL (
-            SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at <= c.judged OFFSET 0) AS l
-        WHERE t.resource = ANY (ids)
-    ) OR EXISTS (
-        SELECT FROM waiter AS w WHERE w.resource = ANY (ids)
-            AND (SELECT ended_at IS NULL AND expires_at > c.judged FROM lease WHERE id = w.lease) IS NOT TRUE
-    )) THEN
+    -- Mostly nobody is dead, and this was all.
+    IF c.any_dead THEN
         SELECT array_agg(lease) FILTER (WHERE is_open), array_agg(resource) FILTER (WHERE waits)
             INTO c.locked, c.weedy FROM (
             SELECT t.resource, t.lease, true AS is_open, false AS waits FROM ticket AS t, LATERAL (
@@ -182,37 +195,14 @@ BEGIN
     END IF;
 END $$;
 
--- The seats of a resource as they stand. `any_dead`: one is held by a lease that is over, or may be marked so.
-CREATE FUNCTION @schema@.seats(
-    c @schema@.caller, where_id bigint, tickets integer,
-    OUT held integer, OUT freed_at bigint, OUT lowest integer, OUT first_end bigint, OUT any_dead boolean,
-    OUT own_ticket integer, OUT own_term bigint, OUT own_token bigint
-) LANGUAGE plpgsql VOLATILE AS $$
-#variable_conflict use_column
-BEGIN
-    SELECT count(t.lease),
-        max(t.since) FILTER (WHERE t.lease IS NULL AND t.ticket < tickets),
-        min(t.ticket) FILTER (WHERE t.lease IS NULL AND t.ticket < tickets),
-        -- Of those who hold one: `greatest` of nothing and 0 would be 0.
-        min(least(greatest(l.expires_at - c.vouched, 0), l.ttl_ns / 1000)) FILTER (WHERE l.id IS NOT NULL),
-        bool_or(t.lease IS NOT NULL AND (l.id IS NULL OR l.ended_at IS NOT NULL
-            OR (l.expires_at <= c.judged AND l.id = ANY (c.locked)))),
-        max(t.ticket) FILTER (WHERE t.lease = c.lease),
-        max(t.term) FILTER (WHERE t.lease = c.lease),
-        max(t.token) FILTER (WHERE t.lease = c.lease)
-    INTO held, freed_at, lowest, first_end, any_dead, own_ticket, own_term, own_token
-    FROM ticket AS t LEFT JOIN LATERAL (
-        SELECT id, ended_at, expires_at, ttl_ns FROM lease WHERE id = t.lease OFFSET 0) AS l ON true
-    WHERE t.resource = where_id;
-END $$;
-
 -- Frees the tickets of owners that are dead, and marks them so.
-CREATE FUNCTION @schema@.reap(c @schema@.caller, where_id bigint, seats integer) RETURNS void
+CREATE FUNCTION @schema@.reap(c @schema@.caller, where_id bigint, seats integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     dead record;
     ending bigint;
+    done boolean;
 BEGIN
     UPDATE lease SET ended_at = expires_at, ended_why = 1
         WHERE id = ANY (c.locked) AND ended_at IS NULL AND expires_at <= c.judged
@@ -228,15 +218,16 @@ BEGIN
         ending := greatest(coalesce(dead.ended_at, c.judged), dead.since);
         UPDATE ticket SET lease = NULL, since = ending WHERE resource = where_id AND ticket = dead.ticket;
         IF dead.id IS NOT NULL THEN
-            PERFORM note(ending, where_id, dead.label, dead.ticket, dead.term, dead.token,
+            done := note(ending, where_id, dead.label, dead.ticket, dead.term, dead.token,
                 CASE dead.ended_why WHEN 0 THEN 1 WHEN 2 THEN 5 ELSE 4 END);
         END IF;
     END LOOP;
-    PERFORM cut_back(where_id, seats);
+    done := cut_back(where_id, seats);
+    RETURN true;
 END $$;
 
 -- Forgets a few dead waiters, and marks them dead.
-CREATE FUNCTION @schema@.weed(c @schema@.caller, where_id bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION @schema@.weed(c @schema@.caller, where_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     dead bigint[];
@@ -250,95 +241,112 @@ BEGIN
     ) AS first;
     UPDATE lease SET ended_at = expires_at, ended_why = 1 WHERE id = ANY (dead) AND ended_at IS NULL;
     DELETE FROM waiter WHERE resource = where_id AND lease = ANY (dead);
+    RETURN FOUND;
 END $$;
 
 -- Grants what the worker holds already, or what it may take now; else queues it once, and says when to look again:
 -- 0 ticket term token, or 1 ahead look_again why (0 taken, 1 turn, 2 quarantine). `last`: it stepped down, and has
--- no place.
+-- no place. `saved`: what belongs to the resource is written.
 CREATE FUNCTION @schema@.settle(
     c @schema@.caller, INOUT r @schema@.resource, its_priority integer, last boolean,
-    OUT said bigint[], OUT reaped boolean, OUT quarantine_from bigint
+    OUT said bigint[], OUT reaped boolean, OUT saved boolean, OUT quarantine_from bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     s record;
-    place record;
-    queued boolean := false;
     left_us bigint;
-    ahead bigint := 0;
-    free bigint;
-    turn bigint := NULL; -- 0: now; absent: taken
     later bigint;
+    entry bigint;
+    done boolean;
 BEGIN
     IF last THEN
-        SELECT 0::bigint AS named, coalesce(min(w.priority), 0) AS priority, r.arrivals + 1 AS arrival INTO place
+        its_priority := (SELECT coalesce(min(w.priority), 0)
             FROM waiter AS w, LATERAL (
                 SELECT FROM lease WHERE id = w.lease AND ended_at IS NULL AND expires_at > c.judged OFFSET 0) AS l
-            WHERE w.resource = r.id;
+            WHERE w.resource = r.id);
     END IF;
     IF r.id = ANY (c.weedy) THEN
-        PERFORM weed(c, r.id);
+        done := weed(c, r.id);
     END IF;
-    SELECT * INTO s FROM seats(c, r.id, r.tickets);
-    reaped := coalesce(s.any_dead, false);
-    IF reaped THEN
-        PERFORM reap(c, r.id, r.tickets);
-        SELECT * INTO s FROM seats(c, r.id, r.tickets);
-    END IF;
+    reaped := false;
+    saved := false;
+    LOOP
+        -- The seats as they stand; the place that it has, else the one that it would get, and how many who live are
+        -- before it; from when on it may take a free seat: 0 is now, and nothing means that all are taken.
+        SELECT seat.*, place.*, a.ahead, CASE WHEN a.ahead < seat.free OR t.at <= c.now_us THEN 0 ELSE t.at END AS turn
+        INTO STRICT s
+        FROM (
+            SELECT r.tickets - count(t.lease) AS free,
+                max(t.since) FILTER (WHERE t.lease IS NULL AND t.ticket < r.tickets) AS freed_at,
+                min(t.ticket) FILTER (WHERE t.lease IS NULL AND t.ticket < r.tickets) AS lowest,
+                -- Of those who hold one: `greatest` of nothing and 0 would be 0.
+                min(least(greatest(l.expires_at - c.vouched, 0), l.ttl_ns / 1000)) FILTER (WHERE l.id IS NOT NULL)
+                    AS first_end,
+                -- Held by a lease that is over, or may be marked so.
+                bool_or(t.lease IS NOT NULL AND (l.id IS NULL OR l.ended_at IS NOT NULL
+                    OR (l.expires_at <= c.judged AND l.id = ANY (c.locked)))) AS any_dead,
+                max(t.ticket) FILTER (WHERE t.lease = c.lease) AS own_ticket,
+                max(t.term) FILTER (WHERE t.lease = c.lease) AS own_term,
+                max(t.token) FILTER (WHERE t.lease = c.lease) AS own_token
+            FROM ticket AS t LEFT JOIN LATERAL (
+                SELECT id, ended_at, expires_at, ttl_ns FROM lease WHERE id = t.lease OFFSET 0) AS l ON true
+            WHERE t.resource = r.id
+        ) AS seat, (
+            SELECT true AS queued, named, priority, arrival FROM waiter WHERE resource = r.id AND lease = c.lease
+            UNION ALL SELECT false, 0, its_priority, r.arrivals + 1
+            ORDER BY queued DESC LIMIT 1
+        ) AS place, LATERAL (
+            SELECT CASE WHEN seat.own_ticket IS NOT NULL THEN 0 ELSE (
+                SELECT count(*) FROM waiter AS w, LATERAL (
+                    SELECT FROM lease WHERE id = w.lease AND ended_at IS NULL AND expires_at > c.judged OFFSET 0) AS l
+                WHERE w.resource = r.id AND w.lease <> c.lease AND (-w.named, -w.priority::bigint, w.arrival)
+                    < (-place.named, -place.priority::bigint, place.arrival)
+            ) END OFFSET 0
+        ) AS a (ahead), LATERAL (
+            SELECT CASE WHEN seat.free > 0
+                THEN seat.freed_at + step(c.ttl_us) * least(a.ahead - seat.free + 1, 10) END OFFSET 0
+        ) AS t (at);
+        EXIT WHEN reaped OR s.any_dead IS NOT TRUE;
+        reaped := reap(c, r.id, r.tickets);
+    END LOOP;
     -- One that is over stays over, also when the longest ttl grows.
-    quarantine_from := CASE WHEN c.quarantine_from + c.longest_us > c.judged THEN c.quarantine_from END;
-    left_us := least(greatest(quarantine_from + c.longest_us - c.vouched, 0), c.longest_us);
+    quarantine_from := CASE WHEN c.quarantine_from + c.longest_ns / 1000 > c.judged THEN c.quarantine_from END;
     IF s.own_ticket IS NOT NULL AND quarantine_from IS NULL THEN
         said := ARRAY[0, s.own_ticket, s.own_term, s.own_token];
         RETURN;
     END IF;
-    IF s.own_ticket IS NULL THEN
-        IF NOT last THEN
-            SELECT w.named, w.priority, w.arrival INTO place FROM waiter AS w
-                WHERE w.resource = r.id AND w.lease = c.lease;
-            queued := FOUND;
-            IF NOT queued THEN
-                place.named := 0;
-                place.priority := its_priority;
-                place.arrival := r.arrivals + 1;
-            END IF;
-        END IF;
-        SELECT count(*) INTO ahead FROM waiter AS w, LATERAL (
-                SELECT FROM lease WHERE id = w.lease AND ended_at IS NULL AND expires_at > c.judged OFFSET 0) AS l
-            WHERE w.resource = r.id AND w.lease <> c.lease
-            AND (-w.named, -w.priority::bigint, w.arrival) < (-place.named, -place.priority::bigint, place.arrival);
-    END IF;
-    free := greatest(r.tickets - s.held, 0);
-    IF free > 0 AND s.freed_at IS NOT NULL THEN
-        turn := CASE WHEN ahead < free THEN 0
-            ELSE s.freed_at + step(c.ttl_us) * least(ahead - free + 1, 10) END;
-        IF turn <= c.now_us THEN
-            turn := 0;
-        END IF;
-    END IF;
     -- One that came late may be from a lease that has run out since, which it is not to judge.
-    IF quarantine_from IS NULL AND turn = 0 AND c.expires_at > c.vouched AND s.lowest IS NOT NULL THEN
+    IF quarantine_from IS NULL AND s.turn = 0 AND c.expires_at > c.vouched AND s.lowest IS NOT NULL THEN
         r.term := r.term + 1;
         r.token := greatest(r.token + 1, c.now_us);
-        UPDATE ticket SET since = c.now_us, lease = c.lease, term = r.term, token = r.token
-            WHERE resource = r.id AND ticket = s.lowest;
-        IF queued THEN
-            DELETE FROM waiter WHERE resource = r.id AND lease = c.lease;
-        END IF;
-        DELETE FROM notice WHERE lease = c.lease AND resource = r.id;
-        PERFORM note(c.now_us, r.id, c.label, s.lowest, r.term, r.token, 0);
         said := ARRAY[0, s.lowest, r.term, r.token];
+        WITH seat AS (
+            UPDATE ticket SET since = c.now_us, lease = c.lease, term = r.term, token = r.token
+                WHERE resource = r.id AND ticket = s.lowest
+        ), waited AS (
+            DELETE FROM waiter WHERE s.queued AND resource = r.id AND lease = c.lease
+        ), told AS (
+            DELETE FROM notice WHERE lease = c.lease AND resource = r.id
+        ), whole AS (
+            UPDATE resource SET tickets = r.tickets, set_opened_at = r.set_opened_at, set_lease = r.set_lease,
+                arrivals = r.arrivals, term = r.term, token = r.token WHERE id = r.id
+        )
+        INSERT INTO history (at, resource, worker, ticket, term, token, what)
+            VALUES (c.now_us, r.id, c.label, s.lowest, r.term, r.token, 0) RETURNING id INTO entry;
+        done := prune(entry);
+        saved := true;
         RETURN;
     END IF;
-    IF s.own_ticket IS NULL AND NOT queued THEN
+    IF s.own_ticket IS NULL AND NOT s.queued THEN
         r.arrivals := r.arrivals + 1;
         INSERT INTO waiter (resource, lease, named, priority, arrival)
-            VALUES (r.id, c.lease, place.named, place.priority, place.arrival);
+            VALUES (r.id, c.lease, s.named, s.priority, s.arrival);
     END IF;
-    later := CASE WHEN ahead <= 8 THEN step(c.ttl_us) * ahead ELSE c.ttl_us END;
+    left_us := least(greatest(quarantine_from + c.longest_ns / 1000 - c.vouched, 0), c.longest_ns / 1000);
+    later := CASE WHEN s.ahead <= 8 THEN step(c.ttl_us) * s.ahead ELSE c.ttl_us END;
     said := CASE
-        WHEN quarantine_from IS NOT NULL THEN ARRAY[1, ahead, left_us + later, 2]
-        WHEN turn > 0 THEN ARRAY[1, ahead, least(turn - c.now_us, step(c.ttl_us) * 10), 1]
-        ELSE ARRAY[1, ahead, coalesce(s.first_end, 0) + later, 0] END;
+        WHEN quarantine_from IS NOT NULL THEN ARRAY[1, s.ahead, left_us + later, 2]
+        WHEN s.turn > 0 THEN ARRAY[1, s.ahead, least(s.turn - c.now_us, step(c.ttl_us) * 10), 1]
+        ELSE ARRAY[1, s.ahead, coalesce(s.first_end, 0) + later, 0] END;
     said[3] := greatest(said[3], 1000);
 END $$;

@@ -1,4 +1,4 @@
--- The tables of a namespace, version 1. @schema@ is its name, quoted.
+-- The tables of a namespace, version @version@. @schema@ is its name, quoted.
 --
 -- Promises: a resource row is never deleted, because term and token live there. A lease row outlives the lease by
 -- an hour, so that a late `open` cannot make it again; row numbers are never used twice. Nobody but the functions

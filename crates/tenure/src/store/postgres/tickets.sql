@@ -1,10 +1,18 @@
 -- Claims and releases, and what they share: one request about many resources. @schema@ is the namespace, quoted.
 
 -- Writes back what belongs to a resource as a whole.
-CREATE FUNCTION @schema@.save(r @schema@.resource) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION @schema@.save(r @schema@.resource) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE resource SET tickets = r.tickets, set_opened_at = r.set_opened_at, set_lease = r.set_lease,
         arrivals = r.arrivals, term = r.term, token = r.token WHERE id = r.id;
+    RETURN FOUND;
+END $$;
+
+-- Ends this quarantine, unless it has become longer meanwhile.
+CREATE FUNCTION @schema@.lift(quarantine bigint, known_ns bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE meta SET quarantine_from = NULL WHERE quarantine_from = quarantine AND longest_ns <= known_ns;
+    RETURN FOUND;
 END $$;
 
 -- Changes K, if this claim may: of two leases the one that was opened later counts, of one lease the later claim.
@@ -14,6 +22,7 @@ CREATE FUNCTION @schema@.resize(
 #variable_conflict use_column
 DECLARE
     is_new boolean := r.tickets = 0;
+    done boolean;
 BEGIN
     resized := false;
     IF NOT (is_new OR c.opened_at > r.set_opened_at OR (r.set_lease = c.lease AND NOT repeated)) THEN
@@ -31,7 +40,7 @@ BEGIN
         RETURN;
     END IF;
     resized := true;
-    PERFORM cut_back(r.id, seats);
+    done := cut_back(r.id, seats);
     INSERT INTO ticket (resource, ticket, since)
         SELECT r.id, number, c.now_us
         FROM generate_series((SELECT count(*) FROM ticket WHERE resource = r.id), seats - 1) AS number;
@@ -50,77 +59,71 @@ CREATE FUNCTION @schema@.claim(
 ) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    quarantine bigint;
-    seen boolean;
-    c caller;
+    c caller := stand(who, number, vouched_for, heard, patience, wanted, true, waits);
+    quarantine bigint := c.quarantine_from;
     one caller;
-    r resource;
     before resource;
-    newest_claim bigint;
-    newest_release bigint;
-    known boolean;
-    repeated boolean;
+    r resource;
+    known record;
     sized record;
     settled record;
+    done boolean;
 BEGIN
-    SELECT * INTO incarnation, longest_ns, quarantine, seen FROM arrive(patience, heard);
-    IF NOT seen THEN
-        verdict := 0;
-        now_us := clock();
-        RETURN;
-    END IF;
-    c := stand(who, number, vouched_for, wanted, true, waits);
     now_us := c.now_us;
-    IF c.lease IS NULL THEN
-        verdict := 7;
+    longest_ns := c.longest_ns;
+    incarnation := c.incarnation;
+    IF NOT c.seen OR c.lease IS NULL THEN
+        verdict := CASE WHEN c.seen THEN 7 ELSE 0 END;
         RETURN;
     END IF;
     verdict := 3;
     numbers := '{}';
     FOR i IN 1 .. cardinality(wanted) LOOP
-        SELECT * INTO before FROM resource WHERE name = wanted[i];
-        IF before.id <> ALL (c.taken) THEN
+        -- What is newer than anything that this lease has asked about it is noted at once.
+        WITH here AS (
+            SELECT r, r.id, c.taken IS NULL OR r.id = ANY (c.taken) AS taken FROM resource AS r WHERE r.name = wanted[i]
+        ), asked AS (
+            INSERT INTO newest AS n (lease, resource, claimed) SELECT c.lease, id, number FROM here WHERE taken AND number > 0
+                ON CONFLICT (lease, resource) DO UPDATE SET claimed = excluded.claimed
+                    WHERE n.claimed < excluded.claimed AND n.released < excluded.claimed
+                RETURNING claimed
+        )
+        SELECT here.r AS its, here.taken, asked.claimed IS NOT NULL AS newer INTO STRICT known
+            FROM here LEFT JOIN asked ON true;
+        before := known.its;
+        IF NOT known.taken THEN
             numbers := numbers || ARRAY[4, 0, 0, 0]::bigint[];
             CONTINUE;
         END IF;
-        SELECT count(*) > 0, coalesce(max(n.claimed), 0), coalesce(max(n.released), 0)
-            INTO known, newest_claim, newest_release
-            FROM newest AS n WHERE n.lease = c.lease AND n.resource = before.id;
-        -- A repetition may ask again for what was given; not for what was taken away since.
-        repeated := number = newest_claim;
-        IF number < newest_claim OR number <= newest_release OR (repeated
-            AND NOT EXISTS (SELECT FROM ticket AS t
-                WHERE t.resource = before.id AND t.lease IS NOT DISTINCT FROM c.lease)
-            AND NOT EXISTS (SELECT FROM waiter AS w WHERE w.resource = before.id AND w.lease = c.lease))
-        THEN
-            numbers := numbers || ARRAY[2, 0, 0, 0]::bigint[];
-            CONTINUE;
-        END IF;
-        IF NOT known THEN
-            INSERT INTO newest (lease, resource, claimed) VALUES (c.lease, before.id, number);
-        ELSIF NOT repeated THEN
-            UPDATE newest SET claimed = number WHERE lease = c.lease AND resource = before.id;
-        END IF;
         one := c;
-        IF repeated THEN
+        IF NOT known.newer THEN
+            -- A repetition may ask again for what was given; not for what was taken away since.
+            IF NOT EXISTS (SELECT FROM newest AS n WHERE n.lease = c.lease AND n.resource = before.id
+                    AND n.claimed = number AND n.released < number)
+                OR NOT EXISTS (SELECT FROM ticket AS t
+                    WHERE t.resource = before.id AND t.lease IS NOT DISTINCT FROM c.lease)
+                AND NOT EXISTS (SELECT FROM waiter AS w WHERE w.resource = before.id AND w.lease = c.lease)
+            THEN
+                numbers := numbers || ARRAY[2, 0, 0, 0]::bigint[];
+                CONTINUE;
+            END IF;
             -- What a repetition vouches for may be outdated, as with any late request.
             one.judged := 0;
         END IF;
-        SELECT * INTO sized FROM resize(one, before, tickets[i], repeated);
-        SELECT * INTO settled FROM settle(one, sized.r, priorities[i], false);
+        sized := resize(one, before, tickets[i], NOT known.newer);
+        settled := settle(one, sized.r, priorities[i], false);
         r := settled.r;
         c.quarantine_from := settled.quarantine_from;
         numbers := numbers || settled.said;
         IF settled.reaped OR sized.resized THEN
-            PERFORM wake(r.id, r.name, r.tickets, c.lease, one.judged);
+            done := wake(r.id, r.name, r.tickets, c.lease, one.judged);
         END IF;
-        IF r IS DISTINCT FROM before THEN
-            PERFORM save(r);
+        IF NOT settled.saved AND r IS DISTINCT FROM before THEN
+            done := save(r);
         END IF;
     END LOOP;
     IF quarantine IS NOT NULL AND c.quarantine_from IS NULL THEN
-        UPDATE meta SET quarantine_from = NULL
-            WHERE quarantine_from = quarantine AND longest_ns / 1000 <= c.longest_us;
+        done := lift(quarantine, c.longest_ns);
     END IF;
 END $$;
 
@@ -135,81 +138,74 @@ CREATE FUNCTION @schema@.release(
 ) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    quarantine bigint;
-    seen boolean;
-    c caller;
+    c caller := stand(who, number, vouched_for, heard, patience, left_ones, 2 = ANY (how), waits);
+    quarantine bigint := c.quarantine_from;
     r resource;
-    before resource;
-    newest_claim bigint;
-    newest_release bigint;
-    known boolean;
-    seat record;
+    freed record;
     settled record;
-    said bigint[];
+    done boolean;
 BEGIN
-    SELECT * INTO incarnation, longest_ns, quarantine, seen FROM arrive(patience, heard);
-    IF NOT seen THEN
-        verdict := 0;
-        now_us := clock();
-        RETURN;
-    END IF;
-    c := stand(who, number, vouched_for, left_ones, 2 = ANY (how), waits);
     now_us := c.now_us;
-    IF c.lease IS NULL THEN
-        verdict := 7;
+    longest_ns := c.longest_ns;
+    incarnation := c.incarnation;
+    IF NOT c.seen OR c.lease IS NULL THEN
+        verdict := CASE WHEN c.seen THEN 7 ELSE 0 END;
         RETURN;
     END IF;
     verdict := 4;
     numbers := '{}';
     FOR i IN 1 .. cardinality(left_ones) LOOP
-        SELECT * INTO before FROM resource WHERE name = left_ones[i];
-        IF before.id <> ALL (c.taken) THEN
-            numbers := numbers || ARRAY[4, 0, 0, 0]::bigint[];
-            CONTINUE;
-        END IF;
-        SELECT count(*) > 0, coalesce(max(n.claimed), 0), coalesce(max(n.released), 0)
-            INTO known, newest_claim, newest_release
-            FROM newest AS n WHERE n.lease = c.lease AND n.resource = before.id;
         -- A claim forbids older releases, too: a store that forgot the release, but not the claim after it, must
-        -- not free what was granted since.
-        IF number <= newest_claim OR number <= newest_release THEN
-            numbers := numbers || ARRAY[2, 0, 0, 0]::bigint[];
+        -- not free what was granted since. All the rest follows from `newer`.
+        WITH here AS (
+            SELECT r, r.id, c.taken IS NULL OR r.id = ANY (c.taken) AS taken FROM resource AS r WHERE r.name = left_ones[i]
+        ), newer AS (
+            INSERT INTO newest AS n (lease, resource, released) SELECT c.lease, id, number FROM here WHERE taken AND number > 0
+                ON CONFLICT (lease, resource) DO UPDATE SET released = excluded.released
+                    WHERE n.claimed < excluded.released AND n.released < excluded.released
+                RETURNING resource AS id
+        ), told AS (
+            DELETE FROM notice WHERE lease = c.lease AND resource = (SELECT id FROM newer)
+        ), waited AS (
+            DELETE FROM waiter WHERE resource = (SELECT id FROM newer) AND lease = c.lease
+        ), seat AS (
+            -- Not by the index on the lease: it may hold ten thousand.
+            UPDATE ticket SET lease = NULL, since = c.now_us
+                WHERE resource = (SELECT id FROM newer) AND lease IS NOT DISTINCT FROM c.lease
+                RETURNING resource, ticket, term, token
+        ), entry AS (
+            INSERT INTO history (at, resource, worker, ticket, term, token, what)
+                SELECT c.now_us, resource, c.label, ticket, term, token, how[i] + 1 FROM seat
+                RETURNING id, ticket
+        )
+        SELECT here.r AS its, here.taken, newer.id IS NULL AS outdated, entry.ticket, entry.id AS entry INTO STRICT freed
+            FROM here LEFT JOIN newer ON true LEFT JOIN entry ON true;
+        IF NOT freed.taken OR freed.outdated THEN
+            numbers := numbers || ARRAY[CASE WHEN freed.taken THEN 2 ELSE 4 END, 0, 0, 0]::bigint[];
             CONTINUE;
         END IF;
-        IF NOT known THEN
-            INSERT INTO newest (lease, resource, released) VALUES (c.lease, before.id, number);
-        ELSE
-            UPDATE newest SET released = number WHERE lease = c.lease AND resource = before.id;
-        END IF;
-        r := before;
-        said := ARRAY[3, 0, 0, 0];
-        DELETE FROM notice WHERE lease = c.lease AND resource = r.id;
-        DELETE FROM waiter WHERE resource = r.id AND lease = c.lease;
-        -- Not by the index on the lease: it may hold ten thousand.
-        UPDATE ticket SET lease = NULL, since = c.now_us WHERE resource = r.id AND lease IS NOT DISTINCT FROM c.lease
-            RETURNING ticket, term, token INTO seat;
-        IF seat.ticket IS NOT NULL THEN
-            PERFORM note(c.now_us, r.id, c.label, seat.ticket, seat.term, seat.token, how[i] + 1);
-            IF seat.ticket >= r.tickets THEN
-                PERFORM cut_back(r.id, r.tickets);
+        r := freed.its;
+        IF freed.ticket IS NOT NULL THEN
+            done := prune(freed.entry);
+            IF freed.ticket >= r.tickets THEN
+                done := cut_back(r.id, r.tickets);
             END IF;
         END IF;
         IF how[i] = 2 AND r.tickets > 0 THEN
-            SELECT * INTO settled FROM settle(c, r, 0, true);
-            r := settled.r;
-            said := settled.said;
+            settled := settle(c, r, 0, true);
+            numbers := numbers || settled.said;
             c.quarantine_from := settled.quarantine_from;
+            IF NOT settled.saved THEN
+                done := save(settled.r);
+            END IF;
+        ELSE
+            numbers := numbers || ARRAY[3, 0, 0, 0]::bigint[];
         END IF;
-        numbers := numbers || said;
-        IF seat.ticket IS NOT NULL THEN
-            PERFORM wake(r.id, r.name, r.tickets, c.lease, c.judged);
-        END IF;
-        IF r IS DISTINCT FROM before THEN
-            PERFORM save(r);
+        IF freed.ticket IS NOT NULL THEN
+            done := wake(r.id, r.name, r.tickets, c.lease, c.judged);
         END IF;
     END LOOP;
     IF quarantine IS NOT NULL AND c.quarantine_from IS NULL THEN
-        UPDATE meta SET quarantine_from = NULL
-            WHERE quarantine_from = quarantine AND longest_ns / 1000 <= c.longest_us;
+        done := lift(quarantine, c.longest_ns);
     END IF;
 END $$;

@@ -13,8 +13,10 @@ CREATE FUNCTION @schema@.under(
     OUT r @schema@.resource, OUT owner bigint, OUT seat integer, OUT others bigint[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
+DECLARE
+    a record;
 BEGIN
-    PERFORM arrive(patience, 0);
+    a := arrive(patience, 0);
     SELECT * INTO r FROM resource WHERE name = resource_name AND tickets > 0 FOR NO KEY UPDATE;
     -- One whose lease is marked dead is over.
     SELECT array_agg(t.token ORDER BY t.ticket), max(t.lease) FILTER (WHERE t.token = its_token),
@@ -36,8 +38,9 @@ DECLARE
     r resource;
     named_one bigint;
     now_us bigint;
+    done boolean;
 BEGIN
-    SELECT * INTO u FROM under(resource_name, its_token, patience);
+    u := under(resource_name, its_token, patience);
     IF u.owner IS NULL THEN
         asked := 1;
         tokens := u.others;
@@ -56,9 +59,9 @@ BEGIN
         END IF;
         r.arrivals := r.arrivals + 1;
         UPDATE waiter SET named = r.arrivals, arrival = r.arrivals WHERE resource = r.id AND lease = named_one;
-        PERFORM save(r);
+        done := save(r);
     END IF;
-    PERFORM tell(u.owner, r.id, its_token, 1);
+    done := tell(u.owner, r.id, its_token, 1);
     asked := 0;
 END $$;
 
@@ -73,8 +76,9 @@ DECLARE
     r resource;
     was record;
     now_us bigint;
+    done boolean;
 BEGIN
-    SELECT * INTO u FROM under(resource_name, its_token, patience);
+    u := under(resource_name, its_token, patience);
     IF u.owner IS NULL THEN
         asked := 1;
         tokens := u.others;
@@ -82,14 +86,14 @@ BEGIN
     END IF;
     r := u.r;
     now_us := clock();
-    PERFORM tell(u.owner, r.id, its_token, 2);
+    done := tell(u.owner, r.id, its_token, 2);
     UPDATE ticket SET lease = NULL, since = now_us WHERE resource = r.id AND ticket = u.seat
         RETURNING term, token INTO was;
-    PERFORM note(now_us, r.id, (SELECT label FROM lease WHERE id = u.owner), u.seat, was.term, was.token, 6);
+    done := note(now_us, r.id, (SELECT label FROM lease WHERE id = u.owner), u.seat, was.term, was.token, 6);
     IF u.seat >= r.tickets THEN
-        PERFORM cut_back(r.id, r.tickets);
+        done := cut_back(r.id, r.tickets);
     END IF;
-    PERFORM wake(r.id, r.name, r.tickets, NULL, now_us);
+    done := wake(r.id, r.name, r.tickets, NULL, now_us);
     asked := 0;
 END $$;
 
@@ -165,5 +169,5 @@ END $$;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;
 
 INSERT INTO @schema@.meta (version, system, life, quarantine_from)
-    SELECT 1, system_identifier, @schema@.life('@schema@.meta'::regclass::oid), @schema@.clock()
+    SELECT @version@, system_identifier, @schema@.life('@schema@.meta'::regclass::oid), @schema@.clock()
     FROM pg_control_system();
