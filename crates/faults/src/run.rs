@@ -42,7 +42,7 @@ pub(crate) struct Row {
 }
 
 /// Where somebody waited for a processor for more than this part of the time, nothing is said of what was late.
-const BUSY: f64 = 0.5;
+const BUSY: f64 = 0.8;
 
 impl Row {
     /// What must not be, in words.
@@ -191,6 +191,7 @@ fn play(stage: &mut Stage, fault: Fault, wish: &Wish, progress: &mut Progress) -
     if !fault.forgets() {
         verdict.regressions.extend(numbers(&stage.grants()?, &newest(&before), &written));
     }
+    verdict.late.extend(rounds.iter().flat_map(|round| round.crowded.clone()));
     let span = windows.first().zip(windows.last()).map(|(first, last)| (first.from, last.to));
     let stalled = span.map_or(0.0, |(from, to)| {
         late.stalled(from, to).as_secs_f64() / Duration::from_micros(to - from).as_secs_f64()

@@ -34,6 +34,7 @@ pub(crate) struct Stage {
     runtime: tokio::runtime::Runtime,
     auditor: Auditor,
     round: u64,
+    crowded: Vec<String>,
     // After those who use it.
     pub(crate) ground: Ground,
 }
@@ -58,6 +59,8 @@ pub(crate) struct Round {
     pub(crate) marks: Vec<Mark>,
     /// Entries that were lost.
     pub(crate) lost: Vec<String>,
+    /// Resources that still had more owners than tickets when the round gave them more again.
+    pub(crate) crowded: Vec<String>,
 }
 
 /// Who was struck, and how.
@@ -73,7 +76,8 @@ impl Stage {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tools = runtime.block_on(Namespace::open_named(&ground.url(None), &cast.namespace))?;
         let fleet = Fleet::start(&ground, cast)?;
-        Ok(Self { fleet, tools, runtime, auditor: Auditor::default(), round: 0, ground })
+        let (auditor, crowded) = (Auditor::default(), Vec::new());
+        Ok(Self { fleet, tools, runtime, auditor, round: 0, crowded, ground })
     }
 
     pub(crate) fn setting(&self) -> Setting<'_> {
@@ -107,6 +111,7 @@ impl Stage {
         self.fleet.rule(Ruling { round: self.round, checks_tokens: fault.pauses() })?;
         std::thread::sleep(SETTLES);
         let from = boottime();
+        self.crowded.clear();
         let (mut marks, healed) = self.act(&plan, fault)?;
         self.wait_out(fault, from);
         self.until_full()?;
@@ -122,7 +127,8 @@ impl Stage {
         let lost = self.audit()?;
         let window =
             Window { from, to, healed, bound: self.bound(fault, &plan), free: self.may_be_free(fault) };
-        Ok(Round { fault, seed, blows: plan.blows(), window, marks, lost })
+        let crowded = std::mem::take(&mut self.crowded);
+        Ok(Round { fault, seed, blows: plan.blows(), window, marks, lost, crowded })
     }
 
     /// Does what the plan says, when it says so.
@@ -244,11 +250,22 @@ impl Stage {
             Deed::FreeDisk => self.ground.free_disk(),
             Deed::Links(link) => (0..self.fleet.len()).for_each(|slot| self.fleet.set_link(slot, link)),
             Deed::Tickets(k) => {
+                self.count_owners();
                 let (slot, _) = self.least()?;
                 self.fleet.change_tickets(slot, &self.ground, k)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether every resource has come down to the tickets that it has by now, as the store says.
+    fn count_owners(&mut self) {
+        // A store that does not answer here is not what this is about.
+        let views = self.runtime.block_on(self.tools.read_all()).unwrap_or_default();
+        for view in views.iter().filter(|view| view.owners.len() > view.tickets as usize) {
+            let (name, owners, tickets) = (&view.resource, view.owners.len(), view.tickets);
+            self.crowded.push(format!("{name} has {owners} owners and {tickets} tickets"));
+        }
     }
 
     /// The worker through the library that owns least.
