@@ -64,3 +64,12 @@ fn all_say(columns: &[Column], text: &str) -> Found {
 fn seconds_between(from: u64, to: u64) -> f64 {
     (to as f64 - from as f64) / 1e9
 }
+
+/// Nobody else may own before something has happened to the owner: then the machine was too busy for the lease, and the
+/// figure would say nothing.
+fn only_after(happened_at: u64, owned_at: u64) -> Result<(), Failure> {
+    match owned_at < happened_at {
+        true => Err("an owner had lost it before, the machine is too busy".into()),
+        false => Ok(()),
+    }
+}

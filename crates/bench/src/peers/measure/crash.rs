@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Found, SETTLE, TTL, seconds_between};
+use super::{Found, SETTLE, TTL, only_after, seconds_between};
 use crate::peers::cell::{Cell, Column};
 use crate::peers::stage::Stage;
 use crate::players::nanos;
@@ -36,6 +36,7 @@ pub(super) fn measure(stage: &Stage<'_>) -> Result<Found, Failure> {
         let owned = pair.waiter.hear_within("own", ttl + PATIENCE)?;
         let owned_at = owned.and_then(|numbers| numbers.first().copied());
         let owned_at = owned_at.ok_or_else(|| format!("nobody owns {:?} after the kill", ttl + PATIENCE))?;
+        only_after(killed_at, owned_at)?;
         waited.add_number(seconds_between(killed_at, owned_at));
         if lease_until > 0 {
             late.add_number(seconds_between(lease_until, owned_at));

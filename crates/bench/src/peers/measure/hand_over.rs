@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Found, SETTLE, TTL, seconds_between};
+use super::{Found, SETTLE, TTL, only_after, seconds_between};
 use crate::Failure;
 use crate::peers::cell::{Cell, Column};
 use crate::peers::stage::{Pair, Stage};
@@ -43,6 +43,7 @@ fn hand_over(pair: &mut Pair) -> Result<f64, Failure> {
     pair.owner.tell("release")?;
     let owned_at = pair.waiter.hear("own")?;
     let released_at = pair.owner.hear("released")?;
+    only_after(released_at, owned_at)?;
     pair.owner.tell(&format!("campaign {}", pair.name))?;
     std::mem::swap(&mut pair.owner, &mut pair.waiter);
     Ok(seconds_between(released_at, owned_at))

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use testkit::proxy::{Link, Proxy};
 
-use super::{Found, SETTLE, TTL, all_say, seconds_between};
-use crate::Failure;
+use super::{Found, SETTLE, TTL, all_say, only_after, seconds_between};
 use crate::peers::cell::{Cell, Column};
 use crate::peers::roster::Check;
 use crate::peers::stage::Stage;
+use crate::players::nanos;
 use crate::samples::Samples;
+use crate::{Failure, clock};
 
 const PAIRS: usize = 3;
 /// How long the link is bad.
@@ -40,6 +41,7 @@ fn overlap(stage: &Stage<'_>, port: u16, link: Link, name: &str) -> Result<Cell,
         pair.owner.tell("watch")?;
     }
     std::thread::sleep(SETTLE + TTL / 2);
+    let bad_at = nanos(clock::boottime());
     proxy.set(link);
     let until = Instant::now() + BAD;
     let mut successors = Vec::new();
@@ -53,6 +55,7 @@ fn overlap(stage: &Stage<'_>, port: u16, link: Link, name: &str) -> Result<Cell,
     let (mut overlaps, mut is_over) = (Samples::default(), true);
     for (pair, owned_at) in pairs.iter_mut().zip(successors) {
         let Some(owned_at) = owned_at else { continue };
+        only_after(bad_at, owned_at)?;
         pair.owner.tell("last")?;
         let last = pair.owner.hear_within("last", PATIENCE)?.ok_or("a check never came back")?;
         let [yes_at, newest] = last.as_slice() else { return Err("`last` has two numbers".into()) };

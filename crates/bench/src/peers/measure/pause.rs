@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use super::{Found, SETTLE, TTL, all_say};
-use crate::Failure;
+use super::{Found, SETTLE, TTL, all_say, only_after};
 use crate::peers::cell::{Cell, Column};
 use crate::peers::roster::Check;
 use crate::peers::stage::Stage;
+use crate::players::nanos;
+use crate::{Failure, clock};
 
 const PAIRS: usize = 5;
 /// Beyond the lease, for the next one to own.
@@ -22,13 +23,17 @@ pub(super) fn measure(stage: &Stage<'_>) -> Result<Found, Failure> {
         pair.owner.tell("watch")?;
     }
     std::thread::sleep(SETTLE);
+    let paused_at = nanos(clock::boottime());
     for pair in &pairs {
         pair.owner.pause()?;
     }
     std::thread::sleep(TTL);
     let mut successors = 0;
     for pair in &pairs {
-        successors += usize::from(pair.waiter.hear_within("own", PATIENCE)?.is_some());
+        if let Some(owned) = pair.waiter.hear_within("own", PATIENCE)? {
+            only_after(paused_at, owned.first().copied().unwrap_or(0))?;
+            successors += 1;
+        }
     }
     // So that it is beyond any doubt who owns.
     std::thread::sleep(SETTLE);
