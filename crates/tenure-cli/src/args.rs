@@ -1,6 +1,7 @@
 //! What was typed. What it means is decided in `settings`.
 
 mod helping;
+mod jobs;
 mod looking;
 
 use std::ffi::OsString;
@@ -10,6 +11,8 @@ use clap::{Parser, Subcommand};
 
 use self::helping::{ABOUT_COMPLETIONS, ABOUT_DEMO, ABOUT_MAN, AFTER_COMPLETIONS, AFTER_DEMO, AFTER_MAN};
 pub(crate) use self::helping::{Completions, Demo, DemoWorker, Man};
+use self::jobs::{ABOUT_CRON, ABOUT_ONCE, AFTER_CRON, AFTER_ONCE};
+pub(crate) use self::jobs::{Cron, Interrupted, Once};
 use self::looking::{
     ABOUT_CONFIG, ABOUT_DOCTOR, ABOUT_EXPLAIN, ABOUT_HISTORY, ABOUT_STEP_DOWN, AFTER_CONFIG, AFTER_DOCTOR,
     AFTER_EXPLAIN, AFTER_HISTORY, AFTER_STEP_DOWN,
@@ -22,6 +25,7 @@ Examples:
   tenure demo                                    see what it does
   tenure run greeter -- sleep 60                 in two terminals; one of them runs it
   tenure status --watch                          in a third
+  tenure cron '0 6 * * *' --job report -- ./report.sh
   tenure doctor --store redis://cache            before it matters
 
 Exit codes:
@@ -90,6 +94,12 @@ pub(crate) enum Wanted {
     /// Run a command only while owning a ticket
     #[command(long_about = ABOUT_RUN, after_help = AFTER_RUN)]
     Run(Run),
+    /// Run a command at set times, once per time in the whole cluster
+    #[command(long_about = ABOUT_CRON, after_help = AFTER_CRON)]
+    Cron(Cron),
+    /// Run a command once, on one of all who say so
+    #[command(long_about = ABOUT_ONCE, after_help = AFTER_ONCE)]
+    Once(Once),
     /// Show owners and waiters
     #[command(long_about = ABOUT_STATUS, after_help = AFTER_STATUS)]
     Status(Status),
@@ -136,21 +146,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = count, allow_negative_numbers = true)]
     pub(crate) tickets: u32,
 
-    /// How long the lease lasts without a renewal: 100ms to 1h
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
-    pub(crate) ttl: Duration,
-
-    /// How long the command may take to end when it is stopped gently; 0s kills it at once [default: one ttl]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) grace: Option<Duration>,
-
     /// How long to wait for the first ownership, then exit 123; 0s: only if a ticket is free now [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
-
-    /// Whom the store serves first: larger ones, then those who came earlier
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
-    pub(crate) priority: i32,
 
     /// End with code 124 when the ownership is lost, instead of competing again
     #[arg(long)]
@@ -164,13 +162,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Restart::Never)]
     pub(crate) restart: Restart,
 
-    /// What the others may know of this worker: JSON, at most 4096 bytes
-    #[arg(long, value_name = "JSON")]
-    pub(crate) metadata: Option<String>,
-
-    /// What people call this worker [default: host, pid and a random part]
-    #[arg(long)]
-    pub(crate) label: Option<String>,
+    #[command(flatten)]
+    pub(crate) competing: Competing,
 
     #[command(flatten)]
     pub(crate) at: At,
@@ -178,6 +171,30 @@ pub(crate) struct Run {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// As whom, and for how long at a time.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Competing {
+    /// How long the lease lasts without a renewal: 100ms to 1h
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+
+    /// How long the command may take to end when it is stopped gently; 0s kills it at once [default: one ttl]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) grace: Option<Duration>,
+
+    /// Whom the store serves first: larger ones, then those who came earlier
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+
+    /// What the others may know of this worker: JSON, at most 4096 bytes
+    #[arg(long, value_name = "JSON")]
+    pub(crate) metadata: Option<String>,
+
+    /// What people call this worker [default: host, pid and a random part]
+    #[arg(long)]
+    pub(crate) label: Option<String>,
 }
 
 /// After which ends of its own the command is to run again.

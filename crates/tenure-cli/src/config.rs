@@ -118,11 +118,7 @@ fn refuse_misspelt(name: &str) -> Result<(), Failure> {
 
 /// The command line with every setting as an option of `config`, so that people can see what a flag would change.
 pub(crate) fn with_settings(command: clap::Command) -> clap::Command {
-    let run = command.find_subcommand("run").cloned();
-    let options = KNOWN.iter().filter_map(|known| {
-        let option = run.as_ref()?.get_arguments().find(|arg| arg.get_id().as_str() == known.id())?;
-        Some(option.clone().required(false))
-    });
+    let options = KNOWN.iter().filter_map(|known| Some(known.option_of(&command)?.clone().required(false)));
     let options: Vec<clap::Arg> = options.collect();
     command.mut_subcommand("config", |config| config.args(options))
 }

@@ -12,6 +12,7 @@ mod explain;
 mod guard;
 mod helping;
 mod history;
+mod jobs;
 mod link;
 mod neighbours;
 mod new;
@@ -83,15 +84,10 @@ fn understood() -> Result<(Args, ArgMatches, Found), Misunderstood> {
 
 fn carry_out(args: Args, typed_all: &ArgMatches, found: &Found) -> Result<Exit, Failure> {
     match args.wanted {
-        Wanted::Run(typed) => {
-            let settings = settings::Run::meant_by(typed)?;
-            // Before there is any other thread: each inherits what is blocked from the one that starts it, and the guard
-            // must be forked from a process that has none.
-            let signals = process::Signals::block()?;
-            let guard = guard::post(&settings, signals.before())?;
-            trouble::listen();
-            block_on(run::run(settings, signals, guard))
-        }
+        Wanted::Run(typed) => guarded(settings::Run::meant_by(typed)?),
+        Wanted::Cron(typed) if typed.list || typed.history.is_some() => block_on(jobs::jobs(typed)),
+        Wanted::Cron(typed) => guarded(settings::Run::meant_by_cron(typed)?),
+        Wanted::Once(typed) => guarded(settings::Run::meant_by_once(typed)?),
         Wanted::Status(typed) => block_on(status::status(settings::Status::meant_by(typed)?)),
         Wanted::History(typed) => block_on(history::history(typed)),
         Wanted::StepDown(typed) => block_on(step_down::step_down(typed)),
@@ -107,6 +103,16 @@ fn carry_out(args: Args, typed_all: &ArgMatches, found: &Found) -> Result<Exit, 
         Wanted::Schema(typed) => schema::print(&typed),
         Wanted::New(typed) => new::new(typed),
     }
+}
+
+/// Runs a command under a guard.
+fn guarded(settings: settings::Run) -> Result<Exit, Failure> {
+    // Before there is any other thread: each inherits what is blocked from the one that starts it, and the guard
+    // must be forked from a process that has none.
+    let signals = process::Signals::block()?;
+    let guard = guard::post(&settings, signals.before())?;
+    trouble::listen();
+    block_on(run::run(settings, signals, guard))
 }
 
 /// Everything happens on the main thread.

@@ -117,11 +117,17 @@ pub(crate) fn told_by_clap(told: &clap::Error) -> Exit {
     let text = told.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text).replace("\n  tip: ", "\nhint: ");
     say(text.trim_end());
-    // Only `run` has one, and there it is what is most often left out.
-    let is_left_out = std::env::args_os().nth(1).is_some_and(|word| word == "run")
-        && !std::env::args_os().any(|word| word == "--");
+    // What is most often left out.
+    let command = std::env::args_os().nth(1).and_then(|word| word.into_string().ok()).unwrap_or_default();
+    let is_left_out =
+        matches!(command.as_str(), "run" | "cron" | "once") && !std::env::args_os().any(|word| word == "--");
     if told.kind() == clap::error::ErrorKind::UnknownArgument && is_left_out && !text.contains("hint: ") {
-        hint("the command follows `--`: tenure run RESOURCE [OPTIONS] -- COMMAND");
+        let what = match command.as_str() {
+            "run" => "RESOURCE",
+            "cron" => "SPEC --job NAME",
+            _ => "NAME",
+        };
+        hint(&format!("the command follows `--`: tenure {command} {what} [OPTIONS] -- COMMAND"));
     }
     Exit::FAILED
 }
@@ -230,6 +236,48 @@ pub(crate) fn guard_lost(why: &str) {
 /// The command is run again here.
 pub(crate) fn restarting(command: &str, exit: Exit, pause: Duration) {
     say(&format!("`{command}` ended with {exit}; competing again in {}", span(pause)));
+}
+
+// ---- cron, once --------------------------------------------------------------------------------------------
+
+pub(crate) fn job_failed(job: &str, occurrence: &str, what: &str) {
+    say(&format!("`{job}` of {occurrence} failed: {what}"));
+}
+
+/// Its ownership ended, and it did not end well before that.
+pub(crate) fn job_stopped(job: &str, occurrence: &str) {
+    say(&format!("`{job}` of {occurrence} was stopped; the next owner finds it interrupted"));
+}
+
+pub(crate) fn job_interrupted(job: &str, occurrence: &str, worker: &str) {
+    say(&format!(
+        "`{job}` of {occurrence} was interrupted: `{worker}` had begun it, and did not say how it ended"
+    ));
+}
+
+pub(crate) fn job_left_out(job: &str, count: u64, why: &str) {
+    let many = if count == 1 { "1 occurrence is".to_owned() } else { format!("{count} occurrences are") };
+    say(&format!("`{job}`: {many} left out: {why}"));
+}
+
+pub(crate) fn plan_changed(job: &str, before: &str, now: &str) {
+    say(&format!("`{job}` had another plan until now: `{before}`; from now on it is `{now}`"));
+    hint("all who run a job should have the same spec and time zone");
+}
+
+pub(crate) fn job_refused(job: &str, what: &str) {
+    say(&format!("`{job}`: the store cannot be asked: {what}"));
+}
+
+/// Nothing is run, because somebody has done it.
+pub(crate) fn done_before(resource: &str, by: &str, began: std::time::SystemTime, took: Duration) {
+    let ago = began.elapsed().map(|ago| format!(", {} ago", span(ago))).unwrap_or_default();
+    say(&format!("`{resource}` was done by `{by}`{ago}; it took {}", span(took)));
+}
+
+/// Nothing is run, because somebody is at it.
+pub(crate) fn under_way(resource: &str) {
+    say(&format!("another one is at `{resource}`; going on without waiting for it"));
 }
 
 fn processes(count: usize) -> String {

@@ -1,12 +1,16 @@
-//! `tenure run`: competes, has the guard run the command only while it owns a ticket, competes again after a loss.
+//! `tenure run`, `tenure cron` and `tenure once`: competes, has the guard run the command only while it owns a ticket,
+//! competes again after a loss. What differs between the three is in `duties`.
+
+mod duties;
 
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use tenure::{Change, Ending, Grant, Ownership, Why, Worker};
+use tenure::{Change, Changes, Ending, Grant, Ownership, Why, Worker};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -19,14 +23,14 @@ use crate::notify::Supervisor;
 use crate::output::{self, Silence};
 use crate::process::{Caught, Killing, Listening, Signals};
 use crate::reading::patiently;
-use crate::settings::{self, Again};
+use crate::settings::{self, Again, Duty};
 use crate::standstill::Standstill;
 
 /// The first pause before the command is run again; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Runs the command until it ends by itself, or somebody stops `tenure`.
+/// Runs the command until all is done, or somebody stops `tenure`.
 pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted) -> Result<Exit, Failure> {
     let signals = signals.listen()?;
     let link = Link::new(guard, settings.timing.margin())?;
@@ -58,6 +62,8 @@ pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted
         present: Cell::new(None),
         started_at: Cell::new(None),
         ended: Cell::new(None),
+        is_unguarded: Cell::new(None),
+        unguarded_now: Notify::new(),
     };
     work.supervisor.ready(&format!("competes for `{}`", settings.resource));
     let done = work.compete_again_and_again(&worker).await;
@@ -66,11 +72,13 @@ pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted
     worker.shutdown_within(limit).await;
     link.farewell();
     match (done, work.gives_up.get(), work.asked.get()) {
-        (Ok(Outcome::Ended(status)), ..) => Ok(Exit::of(status)),
+        (Ok(Outcome::Ended(status) | Outcome::Stopped(status)), ..) => Ok(Exit::of(status)),
+        (Ok(Outcome::Done(exit)), ..) => Ok(exit),
         (Ok(Outcome::NotRun(exit, failure)), ..) => {
             output::failed(&failure);
             Ok(exit)
         }
+        (Ok(Outcome::Unguarded(lost)), ..) => Err(lost.into()),
         (Err(_), Some(exit), _) => Ok(exit),
         (Err(_), None, Some(asked)) => {
             Ok(work.ended.get().map_or_else(|| Exit::by_signal(asked.number), Exit::of))
@@ -106,11 +114,18 @@ async fn asked_to_stop(signals: &Listening) -> Caught {
     }
 }
 
-/// How the work came to its own end.
+/// How the work came to its end.
 enum Outcome {
+    /// The command ended by itself.
     Ended(ExitStatus),
-    /// It never began, or cannot go on.
+    /// The ownership ended, and then the command, which was told to.
+    Stopped(ExitStatus),
+    /// It never began.
     NotRun(Exit, Failure),
+    /// There is no guard any more.
+    Unguarded(GuardLost),
+    /// There is nothing left to do, and the code is this.
+    Done(Exit),
 }
 
 /// What the command is run with, and what has happened to it.
@@ -144,6 +159,9 @@ struct Work<'a> {
     started_at: Cell<Option<Instant>>,
     /// How the latest command ended; after a signal only what ended since then.
     ended: Cell<Option<ExitStatus>>,
+    /// Whether the guard was lost while it ran a command for a job, and when it was.
+    is_unguarded: Cell<Option<GuardLost>>,
+    unguarded_now: Notify,
 }
 
 impl Work<'_> {
@@ -168,15 +186,33 @@ impl Work<'_> {
         }
     }
 
-    /// Competes until the work has come to its own end, a signal asks to stop, or the first ownership is too long in
-    /// coming.
+    /// Competes until the work has come to its own end.
     async fn compete(&self, worker: &Worker) -> Result<Outcome, tenure::Error> {
+        match &self.settings.duty {
+            Duty::Command => self.serve(worker).await,
+            Duty::Cron(cron) => self.keep_time(worker, cron).await,
+            Duty::Once { name, goes_on } => self.do_once(worker, name, *goes_on).await,
+        }
+    }
+
+    async fn serve(&self, worker: &Worker) -> Result<Outcome, tenure::Error> {
         let mut campaign = worker
             .campaign(self.settings.resource.as_str())
             .tickets(self.settings.tickets.count())
             .priority(self.settings.priority);
-        let mut changes = campaign.changes();
-        let mut run = std::pin::pin!(campaign.run(async |own| self.under(own).await));
+        let changes = campaign.changes();
+        self.see_through(worker, changes, campaign.run(async |own| self.under(&own, Vec::new()).await)).await
+    }
+
+    /// Sees a campaign through until it has come to its end, a signal asks to stop, or the first ownership is too long in
+    /// coming.
+    async fn see_through(
+        &self,
+        worker: &Worker,
+        mut changes: Changes,
+        run: impl Future<Output = Result<Outcome, tenure::Error>>,
+    ) -> Result<Outcome, tenure::Error> {
+        let mut run = std::pin::pin!(run);
         let (mut watch, mut patience) =
             (std::pin::pin!(self.standstill.watch()), std::pin::pin!(self.patience()));
         let mut guard = std::pin::pin!(self.link.is_dead());
@@ -200,7 +236,7 @@ impl Work<'_> {
                         shut_down();
                     }
                 }
-                lost = &mut guard => return Ok(Outcome::NotRun(Exit::FAILED, lost.into())),
+                lost = &mut guard => return Ok(Outcome::Unguarded(lost)),
                 () = &mut watch => {}
                 over = &mut patience, if self.is_without_luck() => {
                     // `run` came before it, and may have begun to work just now.
@@ -212,14 +248,11 @@ impl Work<'_> {
         }
     }
 
-    /// Runs the command under one ownership. Being dropped, at the harder stop, kills it and waits for its end.
-    async fn under(&self, own: Ownership) -> Outcome {
+    /// Runs the command under one ownership, with `more` in its environment. Being dropped, at the harder stop, kills it and
+    /// waits for its end.
+    async fn under(&self, own: &Ownership, more: Vec<(String, String)>) -> Outcome {
         let (resource, term) = (self.settings.resource.as_str(), own.term());
-        self.was_owner.set(true);
-        self.waits.set(false);
-        if self.is_news.replace(false) {
-            output::owns(resource, term);
-        }
+        self.owns(term);
         // Before the ownership is looked at: as long as that holds its lease is this one.
         let lease = self.link.page().look().number();
         if !own.holds() {
@@ -232,8 +265,13 @@ impl Work<'_> {
             Err(error) => return Outcome::NotRun(Exit::FAILED, error.into()),
         };
         let name = self.settings.program.to_string_lossy().into_owned();
-        let start =
-            Start { name, lease, variables: self.variables(&own), lock, grace: self.settings.timing.grace() };
+        let start = Start {
+            name,
+            lease,
+            variables: self.variables(own, more),
+            lock,
+            grace: self.settings.timing.grace(),
+        };
         let mut running = match Running::start(self.link, start, &self.ended).await {
             Ok(Begun::Running(running)) => running,
             Ok(Begun::NotRun(error)) => return cannot_run(&self.settings.program, &error),
@@ -241,24 +279,32 @@ impl Work<'_> {
                 own.lost().await;
                 return not_begun();
             }
-            Err(lost) => return guard_lost(lost),
+            Err(lost) => return Outcome::Unguarded(lost),
         };
         self.started_at.set(Some(Instant::now()));
         let status = format!("owns `{resource}` (term {term}); runs pid {}", running.pid());
         self.supervisor.status(&status);
         let ending = tokio::select! {
             biased;
-            ended = running.ended() => return ended.map_or_else(guard_lost, Outcome::Ended),
+            ended = running.ended() => return ended.map_or_else(Outcome::Unguarded, Outcome::Ended),
             ending = own.lost() => ending,
         };
-        self.stop_command(&mut running, &own, ending);
+        self.stop_command(&mut running, own, ending);
         tokio::select! {
             biased;
-            ended = running.ended() => return ended.map_or_else(guard_lost, Outcome::Ended),
+            ended = running.ended() => return ended.map_or_else(Outcome::Unguarded, Outcome::Stopped),
             () = self.hurried.notified() => running.kill(Killing::Hurried),
         }
-        // After a loss, as this is, nobody asks for the outcome.
-        Outcome::Ended(self.ended.get().unwrap_or_default())
+        Outcome::Stopped(self.ended.get().unwrap_or(ExitStatus::from_raw(libc::SIGKILL)))
+    }
+
+    /// It has come so far; people are told if they waited for it.
+    fn owns(&self, term: u64) {
+        self.was_owner.set(true);
+        self.waits.set(false);
+        if self.is_news.replace(false) {
+            output::owns(self.settings.resource.as_str(), term);
+        }
     }
 
     /// Waits until the first ownership is too long in coming; for ever if it may take for ever.
@@ -272,6 +318,12 @@ impl Work<'_> {
             return Outcome::NotRun(Exit::FAILED, Failure::new(what));
         }
         let what = match wait.is_zero() {
+            _ if matches!(self.settings.duty, Duty::Once { .. }) => {
+                format!(
+                    "another one is at `{resource}` on `{place}`, and has not done it within {}",
+                    output::span(wait)
+                )
+            }
             true => format!("no ticket of `{resource}` is free on `{place}`"),
             false => format!("got no ticket of `{resource}` on `{place}` within {}", output::span(wait)),
         };
@@ -333,7 +385,7 @@ impl Work<'_> {
         output::hint_on(ending, timing.trust(), timing.ttl());
     }
 
-    fn variables(&self, own: &Ownership) -> Vec<(String, String)> {
+    fn variables(&self, own: &Ownership, more: Vec<(String, String)>) -> Vec<(String, String)> {
         let told = [
             ("TENURE_RESOURCE", own.resource().as_str().to_owned()),
             ("TENURE_TICKET", own.ticket().to_string()),
@@ -341,7 +393,7 @@ impl Work<'_> {
             ("TENURE_TOKEN", own.token().to_string()),
             ("TENURE_WORKER", self.worker.to_owned()),
         ];
-        told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        told.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(more).collect()
     }
 
     /// A signal is for us, or for the command. Says whether somebody wants us to stop, and that is new.
@@ -383,6 +435,12 @@ impl Work<'_> {
                 if self.settings.tickets.count() > 1 || grant.ticket.0 > 0 {
                     self.look_around();
                 }
+                // Its first command may be a long time off.
+                if let Duty::Cron(_) = self.settings.duty {
+                    self.owns(grant.term.0);
+                    self.supervisor
+                        .status(&format!("owns `{}` (term {})", self.settings.resource, grant.term.0));
+                }
             }
             Change::Ended(_, ending) => {
                 self.tell_ending(ending);
@@ -422,13 +480,10 @@ impl Work<'_> {
     }
 }
 
-/// After a loss, as this is, nobody asks for the outcome.
+/// It was stopped before anything of it ran.
 fn not_begun() -> Outcome {
-    Outcome::NotRun(Exit::FAILED, Failure::new("the ownership ended before the command began"))
-}
-
-fn guard_lost(lost: GuardLost) -> Outcome {
-    Outcome::NotRun(Exit::FAILED, lost.into())
+    // As if it had died of it; after a loss, as this is, hardly anybody asks.
+    Outcome::Stopped(ExitStatus::from_raw(libc::SIGTERM))
 }
 
 fn cannot_run(program: &OsStr, error: &io::Error) -> Outcome {

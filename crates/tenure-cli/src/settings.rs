@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use tenure::cron::{Interrupted, Misfire, Schedule};
 use tenure::store::{Namespace, Tickets};
 use tenure::{Label, LimitError, ResourceName, Timing};
 
@@ -15,6 +16,7 @@ use crate::reading::Reading;
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) resource: ResourceName,
+    pub(crate) duty: Duty,
     pub(crate) tickets: Tickets,
     pub(crate) timing: Timing,
     /// How long the first ownership may take to come.
@@ -32,25 +34,91 @@ pub(crate) struct Run {
     pub(crate) arguments: Vec<OsString>,
 }
 
+/// What is done with an ownership.
+#[derive(Debug)]
+pub(crate) enum Duty {
+    /// The command is run, and its end is the end of it.
+    Command,
+    /// The command is run at set times.
+    Cron(Cron),
+    /// The command is run once, by one of all.
+    Once { name: String, goes_on: bool },
+}
+
+/// A job that runs at set times.
+#[derive(Debug)]
+pub(crate) struct Cron {
+    pub(crate) name: String,
+    pub(crate) spec: String,
+    pub(crate) schedule: Schedule,
+    pub(crate) misfire: Misfire,
+    pub(crate) jitter: Duration,
+    pub(crate) interrupted: Interrupted,
+}
+
 impl Run {
     pub(crate) fn meant_by(typed: args::Run) -> Result<Self, Failure> {
-        let mut words = typed.command.into_iter();
-        let program = words.next().ok_or_else(|| Failure::new("there is no command to run"))?;
-        let timing = Timing::new(typed.ttl)?;
+        let run = Self::new(&typed.resource, Duty::Command, typed.competing, typed.at, typed.command)?;
         Ok(Self {
-            resource: named(&typed.resource, ResourceName::new)?,
             tickets: Tickets::new(typed.tickets)?,
-            timing: typed.grace.map_or(timing, |grace| timing.with_grace(grace)),
             wait: typed.wait,
-            priority: typed.priority,
-            metadata: typed.metadata,
             again: Again::meant_by(typed.once, typed.exit_on_loss),
             // Settings may want both, of which the narrower counts.
             restart: if typed.once { Restart::Never } else { typed.restart },
-            label: typed.label.map(|label| named(&label, Label::new)).transpose()?,
-            namespace: named(&typed.at.namespace, Namespace::new)?,
-            place: Place::find(typed.at.store)?,
-            waits_for_store: typed.at.wait_for_store,
+            ..run
+        })
+    }
+
+    pub(crate) fn meant_by_cron(typed: args::Cron) -> Result<Self, Failure> {
+        let (spec, name) = (typed.spec.unwrap_or_default(), typed.job.unwrap_or_default());
+        named(&name, ResourceName::new)?;
+        let cron = Cron {
+            schedule: Schedule::new(&spec)?.in_zone(&typed.tz)?,
+            misfire: typed.misfire,
+            jitter: typed.jitter,
+            interrupted: match typed.interrupted {
+                args::Interrupted::Leave => Interrupted::Leave,
+                args::Interrupted::Again => Interrupted::Again,
+            },
+            name,
+            spec,
+        };
+        let resource = format!("cron:{}", cron.name);
+        Self::new(&resource, Duty::Cron(cron), typed.competing, typed.at, typed.command)
+    }
+
+    pub(crate) fn meant_by_once(typed: args::Once) -> Result<Self, Failure> {
+        named(&typed.name, ResourceName::new)?;
+        let resource = format!("once:{}", typed.name);
+        let duty = Duty::Once { name: typed.name, goes_on: typed.go_on };
+        let run = Self::new(&resource, duty, typed.competing, typed.at, typed.command)?;
+        Ok(Self { wait: typed.wait, ..run })
+    }
+
+    fn new(
+        resource: &str,
+        duty: Duty,
+        competing: args::Competing,
+        at: args::At,
+        command: Vec<OsString>,
+    ) -> Result<Self, Failure> {
+        let mut words = command.into_iter();
+        let program = words.next().ok_or_else(|| Failure::new("there is no command to run"))?;
+        let timing = Timing::new(competing.ttl)?;
+        Ok(Self {
+            resource: named(resource, ResourceName::new)?,
+            duty,
+            tickets: Tickets::default(),
+            timing: competing.grace.map_or(timing, |grace| timing.with_grace(grace)),
+            wait: None,
+            priority: competing.priority,
+            metadata: competing.metadata,
+            again: Again::Always,
+            restart: Restart::Never,
+            label: competing.label.map(|label| named(&label, Label::new)).transpose()?,
+            namespace: named(&at.namespace, Namespace::new)?,
+            place: Place::find(at.store)?,
+            waits_for_store: at.wait_for_store,
             program,
             arguments: words.collect(),
         })

@@ -1,6 +1,7 @@
 //! The settings that there are. An option that is not here can only be typed.
 
 use clap::ValueEnum;
+use tenure::cron::Schedule;
 use tenure::store::{Namespace, Tickets};
 use tenure::{Label, Metadata, Timing};
 
@@ -65,11 +66,21 @@ pub(crate) const KNOWN: &[Known] = &[
     Known { excludes: Some("once"), ..text("restart", "", |typed| said(Restart::from_str(typed, false))) },
     on_or_off("exit-on-loss"),
     Known { excludes: Some("restart"), ..on_or_off("once") },
+    text("tz", "", |typed| said(Schedule::new("@daily").and_then(|daily| daily.in_zone(typed)))),
 ];
 
-/// What `tenure run` gives to its command, and another `tenure` in there may see.
-pub(super) const RESERVED: &[&str] =
-    &["TENURE_RESOURCE", "TENURE_TICKET", "TENURE_TERM", "TENURE_TOKEN", "TENURE_WORKER"];
+/// What a command is given, and another `tenure` in there may see.
+pub(super) const RESERVED: &[&str] = &[
+    "TENURE_RESOURCE",
+    "TENURE_TICKET",
+    "TENURE_TERM",
+    "TENURE_TOKEN",
+    "TENURE_WORKER",
+    "TENURE_JOB",
+    "TENURE_OCCURRENCE",
+    "TENURE_KEY",
+    "TENURE_ATTEMPT",
+];
 
 impl Known {
     pub(super) fn variable(&self) -> String {
@@ -79,6 +90,12 @@ impl Known {
     /// The name of the option inside.
     pub(super) fn id(&self) -> String {
         self.key.replace('-', "_")
+    }
+
+    /// The option itself, of the first command that has it.
+    pub(super) fn option_of<'a>(&self, command: &'a clap::Command) -> Option<&'a clap::Arg> {
+        let commands = ["run", "cron"].into_iter().filter_map(|name| command.find_subcommand(name));
+        commands.flat_map(clap::Command::get_arguments).find(|arg| arg.get_id().as_str() == self.id())
     }
 
     /// Whether it can be this, by the limits of what carries it.
@@ -139,6 +156,14 @@ mod tests {
         "lives",
         "kind",
         "role",
+        "spec",
+        "job",
+        "misfire",
+        "jitter",
+        "interrupted",
+        "list",
+        "history",
+        "go_on",
     ];
 
     #[test]
@@ -154,12 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_an_option_of_run_and_its_default_passes_its_own_check() {
+    fn every_setting_is_an_option_and_its_default_passes_its_own_check() {
         let command = crate::args::Args::command();
-        let run = command.find_subcommand("run").expect("there is one");
         for known in KNOWN {
-            let option =
-                run.get_arguments().find(|arg| arg.get_id().as_str() == known.id()).expect(known.key);
+            let option = known.option_of(&command).expect(known.key);
             assert_eq!(option.get_long(), Some(known.key));
             for value in option.get_default_values() {
                 let value = value.to_str().expect("UTF-8");

@@ -2,8 +2,10 @@
 
 use super::scene::Scene;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 14] = [
     "run",
+    "cron",
+    "once",
     "status",
     "history",
     "step-down",

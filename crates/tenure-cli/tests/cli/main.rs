@@ -6,6 +6,7 @@
 
 mod command;
 mod config;
+mod cron;
 mod deaths;
 mod demo;
 mod doctor;
@@ -19,6 +20,7 @@ mod input;
 mod job_control;
 mod new;
 mod notify;
+mod once;
 mod options;
 mod scene;
 mod schema;

@@ -138,6 +138,14 @@ impl Scene {
         Tenure { child: tenure.spawn().expect("it runs"), said: self.said(label), label: label.to_owned() }
     }
 
+    /// The same for another command of `tenure`: everything up to its options, and a shell script.
+    pub(crate) fn start_other(&self, label: &str, arguments: &[&str], script: &str) -> Tenure {
+        let mut tenure = self.tenure();
+        tenure.args(arguments).args(["--label", label, "--", "sh", "-c", script]);
+        tenure.stdout(Stdio::null()).stderr(self.stderr(label));
+        Tenure { child: tenure.spawn().expect("it runs"), said: self.said(label), label: label.to_owned() }
+    }
+
     fn start_by(
         &self,
         mut tenure: Command,

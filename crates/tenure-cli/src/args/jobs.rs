@@ -1,0 +1,168 @@
+//! What was typed to those commands that run a command at set times, or once.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use tenure::cron;
+
+use super::{At, Competing, duration};
+
+pub(super) const ABOUT_CRON: &str = "\
+Runs COMMAND at the times that SPEC names, once per time in the whole cluster: all who use the same store and the same --job \
+compete, and the one that owns the job claims each occurrence in the store before it runs it. An occurrence is run by one \
+worker or by none, never by two; a job never overlaps itself. It goes on until it is stopped.
+
+SPEC has five fields (minute hour day month weekday), or six with the seconds first; or it is @hourly, @daily, @weekly, @monthly or \
+@yearly. A time of day happens once also on those days on which clocks are changed.
+
+Code 0 is written down as ran, another code or a signal as failed; the job goes on with the next. A command that is stopped \
+because its ownership ends is written down as interrupted by the next owner, and left so or run again (--interrupted). It is stopped as \
+by `tenure run`, with the same guard.
+
+The command finds TENURE_JOB, TENURE_OCCURRENCE (the time that was scheduled), TENURE_KEY (the same for every attempt at this occurrence, \
+and for no other) and TENURE_ATTEMPT in its environment, beside TENURE_RESOURCE, TENURE_TICKET, TENURE_TERM, TENURE_TOKEN and TENURE_WORKER.";
+
+pub(super) const AFTER_CRON: &str = "\
+Examples:
+  tenure cron '0 6 * * *' --job daily-report --tz Europe/Berlin -- ./report.sh
+  tenure cron '*/10 * * * * *' --job poll --misfire skip --store redis://cache -- ./poll
+  tenure cron '0 0 1 * *' --job invoices --misfire all:48h --interrupted again -- ./invoices
+  tenure cron --list
+  tenure cron --history daily-report
+
+Exit codes:
+  0      of --list and --history
+  125    tenure itself failed, or did not understand its arguments
+  128+n  it was stopped by signal n";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cron {
+    /// When: five fields, six with the seconds first, or @hourly, @daily and so on
+    #[arg(required_unless_present_any = ["list", "history"], conflicts_with_all = ["list", "history"])]
+    pub(crate) spec: Option<String>,
+
+    /// What the job is called; its resource is cron:NAME
+    #[arg(long, value_name = "NAME")]
+    #[arg(required_unless_present_any = ["list", "history"], conflicts_with_all = ["list", "history"])]
+    pub(crate) job: Option<String>,
+
+    /// The time zone that SPEC means, by its IANA name
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    pub(crate) tz: String,
+
+    /// What to do about occurrences that nobody began in time: skip them, run the last of them once, or all:SPAN, each
+    /// that is not older
+    #[arg(long, value_name = "skip|once|all:SPAN", default_value = "once", value_parser = misfire)]
+    pub(crate) misfire: cron::Misfire,
+
+    /// Delay the job by up to so much, always the same for one name
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub(crate) jitter: Duration,
+
+    /// What to do about an occurrence whose owner died in it
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Interrupted::Leave)]
+    pub(crate) interrupted: Interrupted,
+
+    /// List the jobs, and what became of the latest occurrence of each
+    #[arg(long, conflicts_with = "history")]
+    pub(crate) list: bool,
+
+    /// Show what became of the latest occurrences of a job
+    #[arg(long, value_name = "JOB")]
+    pub(crate) history: Option<String>,
+
+    /// As JSON, for programs; with --list or --history
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) competing: Competing,
+
+    #[command(flatten)]
+    pub(crate) at: At,
+
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(required_unless_present_any = ["list", "history"], conflicts_with_all = ["list", "history"])]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What becomes of an occurrence whose owner died in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Interrupted {
+    /// It is left so
+    Leave,
+    /// The next owner runs it again, with the same key, up to five times in all
+    Again,
+}
+
+/// `skip`, `once` or `all:1h`.
+pub(crate) fn misfire(typed: &str) -> Result<cron::Misfire, String> {
+    match typed.split_once(':') {
+        None if typed == "skip" => Ok(cron::Misfire::Skip),
+        None if typed == "once" => Ok(cron::Misfire::Once),
+        Some(("all", span)) => Ok(cron::Misfire::All { within: duration(span)? }),
+        _ => Err("write skip, once, or all: and a span, such as all:1h".to_owned()),
+    }
+}
+
+pub(super) const ABOUT_ONCE: &str = "\
+Runs COMMAND on one of all who say so, once: who comes later learns that it is done, and runs nothing; who comes meanwhile waits \
+for it. That it is done is kept in the store for ever. If it fails (a code other than 0, or a signal) the next one who waits or \
+comes tries; so it is if its worker dies in the middle of it. So half of it must do no harm.
+
+It is stopped as by `tenure run`, with the same guard. The command finds TENURE_JOB in its environment, beside TENURE_RESOURCE, \
+TENURE_TICKET, TENURE_TERM, TENURE_TOKEN and TENURE_WORKER.";
+
+pub(super) const AFTER_ONCE: &str = "\
+Examples:
+  tenure once migration-42 --store postgres://db/app -- ./migrate.sh
+  tenure once seed --wait 5m -- ./seed.sh && exec ./server
+  tenure once warm-up --go-on -- ./warm-up.sh
+
+Exit codes:
+  0      it is done, here or elsewhere; with --go-on also if another one is at it
+  123    it is not done within --wait
+  125    tenure itself failed, or did not understand its arguments
+  126    the command cannot be run
+  127    there is no such command
+  else   the command's own, or 128+n for signal n";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Once {
+    /// What it is called; its resource is once:NAME
+    pub(crate) name: String,
+
+    /// How long to wait while another one is at it, then exit 123 [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Do not wait while another one is at it
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) go_on: bool,
+
+    #[command(flatten)]
+    pub(crate) competing: Competing,
+
+    #[command(flatten)]
+    pub(crate) at: At,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_missed_is_skipped_run_once_or_all_of_it_within_a_span() {
+        assert_eq!(misfire("skip"), Ok(cron::Misfire::Skip));
+        assert_eq!(misfire("once"), Ok(cron::Misfire::Once));
+        assert_eq!(misfire("all:1h"), Ok(cron::Misfire::All { within: Duration::from_secs(3600) }));
+        for wrong in ["", "all", "all:", "all:1", "once:1h", "never"] {
+            assert!(misfire(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

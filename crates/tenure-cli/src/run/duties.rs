@@ -1,0 +1,176 @@
+//! What `tenure cron` and `tenure once` do with an ownership: the command is run for each occurrence, or once.
+
+use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
+use std::process::ExitStatus;
+
+use tenure::cron::{Change, Ended, Tick};
+use tenure::{Once, Worker};
+
+use super::{Outcome, Work};
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::settings::Cron;
+
+impl Work<'_> {
+    /// Runs the command for every occurrence that is this worker's, until somebody asks to stop.
+    pub(super) async fn keep_time(&self, worker: &Worker, cron: &Cron) -> Result<Outcome, tenure::Error> {
+        let mut job = worker
+            .cron(&cron.name, &cron.spec)
+            .time_zone(cron.schedule.time_zone())
+            .misfire(cron.misfire)
+            .jitter(cron.jitter)
+            .interrupted(cron.interrupted)
+            .priority(self.settings.priority);
+        let (ownerships, mut happened) = (job.ownerships(), job.changes());
+        let run = async {
+            let mut served = pin!(job.serve(async |tick| self.tick(cron, &tick).await));
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(change) = happened.next() => self.tell_of(cron, &change),
+                    served = &mut served => {
+                        served?;
+                        let exit = self.asked.get().map_or(Exit::FAILED, |asked| Exit::by_signal(asked.number));
+                        return Ok(Outcome::Done(exit));
+                    }
+                    lost = self.unguarded() => return Ok(Outcome::Unguarded(lost)),
+                }
+            }
+        };
+        self.see_through(worker, ownerships, run).await
+    }
+
+    /// Runs the command for one occurrence.
+    async fn tick(&self, cron: &Cron, tick: &Tick) -> Ended {
+        let more = [
+            ("TENURE_JOB", cron.name.clone()),
+            ("TENURE_OCCURRENCE", cron.schedule.show(tick.occurrence())),
+            ("TENURE_KEY", tick.key().to_owned()),
+            ("TENURE_ATTEMPT", tick.attempt().to_string()),
+        ];
+        let ended = self.job_ended(self.under(tick.own(), named(more)).await).await;
+        self.supervisor.status(&format!("owns `{}` (term {})", self.settings.resource, tick.own().term()));
+        ended
+    }
+
+    /// What the end of a command means for its job. Code 0 is its own word that all is done, also when it was told to stop; what
+    /// else it ends with after that is no failure of the job.
+    async fn job_ended(&self, outcome: Outcome) -> Ended {
+        match outcome {
+            Outcome::Ended(status) | Outcome::Stopped(status) if status.success() => Ended::Ran,
+            // The terminal tells both, and the command may be gone before we have given up anything.
+            Outcome::Ended(_) if self.asked.get().is_some() => Ended::Unfinished,
+            Outcome::Ended(status) => Ended::Failed(said(status)),
+            Outcome::Stopped(_) | Outcome::Done(_) => Ended::Unfinished,
+            Outcome::NotRun(_, failure) => Ended::Failed(failure.to_string()),
+            Outcome::Unguarded(lost) => {
+                self.is_unguarded.set(Some(lost));
+                self.unguarded_now.notify_one();
+                // All of it is over: whoever sees the campaign through drops this.
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// Runs the command if nobody has done it before.
+    pub(super) async fn do_once(
+        &self,
+        worker: &Worker,
+        name: &str,
+        goes_on: bool,
+    ) -> Result<Outcome, tenure::Error> {
+        let mut once = worker.to_do_once(name).priority(self.settings.priority);
+        if goes_on {
+            once = once.or_go_on();
+        }
+        let (ownerships, not_run) = (once.ownerships(), std::cell::Cell::new(None));
+        let run = async {
+            let mut tried = pin!(once.run(async |own| {
+                let more = named([("TENURE_JOB", name.to_owned())]);
+                let outcome = self.under(&own, more).await;
+                if let Outcome::NotRun(exit, _) = &outcome {
+                    not_run.set(Some(*exit));
+                }
+                self.job_ended(outcome).await
+            }));
+            tokio::select! {
+                biased;
+                tried = &mut tried => self.came_of(tried, not_run.get()),
+                lost = self.unguarded() => Ok(Outcome::Unguarded(lost)),
+            }
+        };
+        self.see_through(worker, ownerships, run).await
+    }
+
+    fn came_of(
+        &self,
+        tried: Result<Once, tenure::Error>,
+        not_run: Option<Exit>,
+    ) -> Result<Outcome, tenure::Error> {
+        let resource = self.settings.resource.as_str();
+        match tried {
+            Ok(Once::Ran) => Ok(Outcome::Done(Exit::OK)),
+            Ok(Once::Done { by, began, took }) => {
+                output::done_before(resource, by.as_str(), began, took);
+                Ok(Outcome::Done(Exit::OK))
+            }
+            Ok(Once::UnderWay) => {
+                output::under_way(resource);
+                Ok(Outcome::Done(Exit::OK))
+            }
+            Err(error) if error.kind() == tenure::Kind::Failed => {
+                let exit = not_run.unwrap_or_else(|| self.ended.get().map_or(Exit::FAILED, Exit::of));
+                Ok(Outcome::NotRun(exit, Failure::from(error)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until there is no guard any more.
+    async fn unguarded(&self) -> crate::link::GuardLost {
+        loop {
+            self.unguarded_now.notified().await;
+            if let Some(lost) = self.is_unguarded.get() {
+                return lost;
+            }
+        }
+    }
+
+    /// What people should know of a job; that all is well they need not.
+    fn tell_of(&self, cron: &Cron, change: &Change) {
+        let job = cron.name.as_str();
+        let at = |occurrence: &std::time::SystemTime| cron.schedule.show(*occurrence);
+        match change {
+            Change::Failed { occurrence, what } => output::job_failed(job, &at(occurrence), what),
+            Change::Stopped { occurrence } => output::job_stopped(job, &at(occurrence)),
+            Change::Interrupted { occurrence, worker } => {
+                output::job_interrupted(job, &at(occurrence), worker.as_str());
+            }
+            Change::Missed { count } => output::job_left_out(job, *count, "nobody began them in time"),
+            Change::Skipped { count, reason } => {
+                let why = match reason {
+                    tenure::cron::Skipped::StillRunning => "the one before was still running",
+                    _ => "this host's clock is ahead of the store's",
+                };
+                output::job_left_out(job, *count, why);
+            }
+            Change::PlanChanged { before } => output::plan_changed(job, before, &cron.schedule.plan()),
+            Change::Refused { what } => output::job_refused(job, what),
+            _ => {}
+        }
+    }
+}
+
+fn named<const N: usize>(variables: [(&str, String); N]) -> Vec<(String, String)> {
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// How a command ended, as the store keeps it.
+fn said(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "it ended, nobody knows how".to_owned(),
+    }
+}
