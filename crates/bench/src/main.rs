@@ -28,6 +28,9 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 const USAGE: &str = "usage: bench [--only NAME] [--store sqlite|redis|postgres] [--long] [--json FILE]
        bench --peers [--only PEER,...] [--measure NAME,...] [--json FILE] [--publish]";
 
+/// Measures others, too.
+const PEERS: &str = "--peers";
+
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
 
@@ -46,7 +49,9 @@ fn main() -> ExitCode {
             println!("{}", clock::boottime().as_micros());
             Ok(ExitCode::SUCCESS)
         }
-        Some((first, rest)) if first == "--peers" => peers::run(rest),
+        _ if words.iter().any(|word| word == PEERS) => {
+            peers::run(&words.into_iter().filter(|word| word != PEERS).collect::<Vec<_>>())
+        }
         _ => Wish::parse(&words).and_then(|wish| run(&wish)),
     })
 }

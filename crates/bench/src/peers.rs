@@ -190,3 +190,24 @@ fn publish(wish: &Wish, report: &Report) -> Result<ExitCode, Failure> {
     }
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_are_chosen_in_the_order_of_the_report_and_an_unknown_one_is_refused() {
+        let parse = |line: &str| Wish::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+
+        let wish = parse("--only kazoo,tenure-redis --measure crash").expect("known ones");
+        let ids: Vec<&str> = wish.peers.iter().map(|peer| peer.id).collect();
+        assert_eq!(ids, ["tenure-redis", "kazoo"]);
+        assert_eq!(wish.measurements.len(), 1);
+
+        let refused = parse("--only consul").err().expect("an unknown one");
+        assert!(
+            refused.to_string().contains("there is no \"consul\"; there are: tenure-sqlite"),
+            "{refused}"
+        );
+    }
+}

@@ -56,8 +56,8 @@ impl Column {
             Self::PerHandOver => "per hand-over, 100 waiting",
             Self::CheckCost => "check costs",
             Self::AfterPause => "first check after SIGSTOP",
-            Self::Hung => "both own: hung link",
-            Self::Cut => "both own: cut link",
+            Self::Hung => "both own, hung link",
+            Self::Cut => "both own, cut link",
             Self::Memory => "memory per resource",
         }
     }

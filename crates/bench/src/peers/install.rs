@@ -157,12 +157,23 @@ fn apt(of_it: &str, package: &str) -> Installed {
     if look.status()?.success() {
         return Ok(());
     }
-    let as_root: &[&str] =
-        if rustix::process::geteuid().is_root() { &[] } else { &["sudo", "--non-interactive"] };
-    let words = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package];
-    let words: Vec<&str> = as_root.iter().chain(&words).copied().collect();
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive");
+    // What the machine knows of packages may be old.
+    apt_get(&["install", "-y", "-qq", "--no-install-recommends", package]).or_else(|_| {
+        apt_get(&["update", "-qq"])?;
+        apt_get(&["install", "-y", "-qq", "--no-install-recommends", package])
+    })
+}
+
+fn apt_get(words: &[&str]) -> Installed {
+    let mut command = match rustix::process::geteuid().is_root() {
+        true => Command::new("apt-get"),
+        false => {
+            let mut command = Command::new("sudo");
+            command.args(["--non-interactive", "apt-get"]);
+            command
+        }
+    };
+    command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
     run(command)
 }
 

@@ -73,3 +73,24 @@ fn only_after(happened_at: u64, owned_at: u64) -> Result<(), Failure> {
         false => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_owns_before_anything_happened_spoils_the_figure() {
+        assert!(only_after(2, 1).is_err());
+        assert!(only_after(2, 2).is_ok());
+    }
+
+    #[test]
+    fn every_column_belongs_to_one_measurement() {
+        let mut columns: Vec<Column> =
+            ALL.iter().flat_map(|measurement| measurement.columns).copied().collect();
+        columns.sort();
+        columns.dedup();
+
+        assert_eq!(columns.len(), ALL.iter().map(|measurement| measurement.columns.len()).sum::<usize>());
+    }
+}

@@ -119,7 +119,8 @@ impl Report {
                     self.rows.iter().filter_map(|row| self.how_it_is_better(row, *column)).collect();
                 if !better.is_empty() {
                     is_any = true;
-                    let _ = writeln!(text, "- {}: {}.", column.title(), better.join("; "));
+                    let title = column.title().split(':').next().unwrap_or_default();
+                    let _ = writeln!(text, "- {title}: {}.", better.join("; "));
                 }
             }
         }

@@ -44,7 +44,7 @@ impl Check {
             Self::Deadline => "looks at a deadline",
             Self::Server => "asks the server",
             Self::Flag => "a flag",
-            Self::None => "there is none",
+            Self::None => "no check",
         }
     }
 }

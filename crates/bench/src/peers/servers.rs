@@ -178,13 +178,17 @@ impl Monitor {
         let count = seen.clone();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // `+TIME [DB CLIENT] "COMMAND" ...`; the client of a command that a script calls is `lua`.
-                let is_script = line.split('"').next().is_some_and(|head| head.contains(" lua]"));
-                count.fetch_add(u64::from(!is_script), Ordering::Relaxed);
+                count.fetch_add(u64::from(is_by_a_client(&line)), Ordering::Relaxed);
             }
         });
         Ok(Self { stream, seen })
     }
+}
+
+/// Whether MONITOR tells of a command that a client sent: `+TIME [DB CLIENT] "COMMAND" ...`, where the client of a command that
+/// a script calls is `lua`.
+fn is_by_a_client(line: &str) -> bool {
+    line.split('"').next().is_some_and(|head| head.starts_with('+') && !head.contains(" lua]"))
 }
 
 impl Drop for Monitor {
@@ -202,4 +206,15 @@ fn answer(port: u16, request: &[u8]) -> Result<String, Failure> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_script_calls_is_not_counted() {
+        assert!(is_by_a_client("+1339518083.107412 [0 127.0.0.1:60866] \"evalsha\" \"[0 lua]\""));
+        assert!(!is_by_a_client("+1339518083.107412 [0 lua] \"get\" \"key\""));
+    }
 }
