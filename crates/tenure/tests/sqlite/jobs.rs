@@ -37,6 +37,13 @@ impl Asker<'_> {
     }
 }
 
+/// How many sockets of subscribers there are.
+fn sockets(folder: &Folder) -> usize {
+    let files = std::fs::read_dir(folder.0.join("tenure.db-tenure")).expect("the folder");
+    let files = files.map(|file| file.expect("an entry").path());
+    files.filter(|file| file.extension() == Some("fan".as_ref())).count()
+}
+
 pub(crate) async fn step(store: &SqliteStore, holder: &Holder, act: JobAct) -> JobSaid {
     store.job(&JobStep { holder: holder.clone(), act }).await.expect("an answer")
 }
@@ -161,22 +168,33 @@ async fn a_subscriber_that_was_killed_costs_nothing_and_its_socket_goes() {
     let mut owner = Asker::opened(&store, "owner", LONG).await;
     let grant = owner.granted("job").await;
     let holder = owner.holder("job", grant);
-    let sockets = || {
-        let files = std::fs::read_dir(folder.0.join("tenure.db-tenure")).expect("the folder");
-        let files = files.map(|file| file.expect("an entry").path());
-        files.filter(|file| file.extension() == Some("fan".as_ref())).count()
-    };
     let mut child = Process::start("subscriber", &folder.file());
     let mut messages = store.subscribe(&name("job")).await.expect("a subscription");
-    assert_eq!(sockets(), 2);
+    assert_eq!(sockets(&folder), 2);
 
     child.kill();
-    assert_eq!(sockets(), 2, "as `kill -9` leaves it");
+    assert_eq!(sockets(&folder), 2, "as `kill -9` leaves it");
     let payload = Payload::new(b"hello").expect("short");
     assert_eq!(store.publish(&holder, &payload).await.expect("an answer"), Published::Sent);
 
     assert_eq!(messages.recv().await.expect("a message").payload, payload);
-    assert_eq!(sockets(), 1);
+    assert_eq!(sockets(&folder), 1);
+}
+
+#[tokio::test]
+async fn a_store_that_is_opened_removes_the_sockets_of_killed_subscribers_and_no_others() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let _messages = store.subscribe(&name("job")).await.expect("a subscription");
+    Process::start("subscriber", &folder.file()).kill();
+    assert_eq!(sockets(&folder), 2);
+
+    let next = open(&folder.file());
+    // Beside everything else: what is read after it was done.
+    next.jobs(None).await.expect("views");
+
+    assert_eq!(sockets(&folder), 1);
+    drop(store);
 }
 
 #[tokio::test]

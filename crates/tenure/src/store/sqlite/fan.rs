@@ -1,7 +1,8 @@
 //! What owners send to all: a datagram to the socket of each who has subscribed, in the folder beside the database.
 //!
 //! The name of a socket begins with a hash of what it is for; the message says it in full, so that two that hash alike are
-//! told apart. A socket that nobody listens at any more is removed by whoever finds that out: no name is used twice.
+//! told apart. A socket that nobody listens at any more is removed by whoever finds that out, in sending or when a store is
+//! opened: no name is used twice.
 
 use std::fs;
 use std::io;
@@ -87,6 +88,20 @@ pub(super) fn send(folder: &Path, namespace: &Namespace, message: &Message) -> i
         }
     }
     Ok(Slow { waiting, packed })
+}
+
+/// Removes the sockets of those who are gone: subscribers that were killed leave them behind.
+pub(super) fn clear(folder: &Path) {
+    let (Ok(entries), Ok(by_descriptor)) = (fs::read_dir(folder), Folder::open(folder)) else { return };
+    for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+        let connect = || UnixDatagram::unbound()?.connect(by_descriptor.file(&name));
+        if name.ends_with(".fan")
+            && connect().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        {
+            // What cannot be removed stays until the next time.
+            let _ = fs::remove_file(folder.join(&name));
+        }
+    }
 }
 
 /// Those whose queues were full.

@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use tenure_core::LeaseId;
 
 use super::desk::Desk;
+use super::fan;
 use super::lock::{self, Verdict};
 use super::trouble::Outcome;
 
@@ -23,9 +24,10 @@ const MOST: usize = 10_000;
 const BEARERS: &str = "SELECT bearer FROM lease";
 
 impl Desk {
-    /// Removes old files of leases of which this database has no record.
+    /// Removes old files of leases of which this database has no record, and the sockets of subscribers that are gone.
     pub(super) fn clear_litter(&mut self) {
         let folder = &self.shared.place.folder;
+        fan::clear(folder);
         let old = old_stems(folder);
         if old.is_empty() {
             return;
