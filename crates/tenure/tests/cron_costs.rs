@@ -111,14 +111,13 @@ async fn an_hour() {
 type Judged = (BTreeMap<String, Vec<u64>>, Duration);
 
 #[derive(Clone, Debug, Default)]
-struct Began(Arc<Mutex<(BTreeMap<String, Vec<u64>>, Duration, usize)>>);
+struct Began(Arc<Mutex<Judged>>);
 
 impl Began {
     fn note(&self, job: &str, second: u64, late: Duration) {
         let mut began = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         began.0.entry(job.to_owned()).or_default().push(second);
         began.1 = began.1.max(late);
-        began.2 += 1;
     }
 
     fn has(&self, job: &str, second: u64) -> bool {
@@ -132,8 +131,7 @@ impl Began {
     }
 
     fn judge(&self) -> Judged {
-        let began = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (began.0.clone(), began.1)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
