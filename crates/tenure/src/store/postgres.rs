@@ -6,6 +6,7 @@
 
 mod calls;
 mod ears;
+mod jobs;
 mod line;
 mod read;
 mod schema;
@@ -18,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Answer, Asked, Call, Holder, JobSaid, JobStep, JobView, Label, LeaseId, Namespace, Payload, Published,
-    Request, ResourceName, ResourceView, Token,
+    Answer, Asked, Call, Holder, JobAct, JobSaid, JobStep, JobView, Label, LeaseId, Namespace, Payload,
+    Published, Request, ResourceName, ResourceView, Token,
 };
 use tokio_postgres::types::{ToSql, Type};
 
@@ -34,7 +35,7 @@ use crate::Error;
 /// A namespace of a PostgreSQL database.
 ///
 /// Its connections are made when they are first needed, by whoever needs them, and live on that runtime: renewals on
-/// one, claims on another, reading and operators on a third, and one more to listen for hints.
+/// one, claims on another, jobs, messages, reading and operators on a third, and one more to listen.
 pub struct PostgresStore {
     target: Arc<Target>,
     namespace: Namespace,
@@ -217,19 +218,39 @@ impl Store for PostgresStore {
         })
     }
 
-    fn job<'a>(&'a self, _: &'a JobStep) -> Pending<'a, JobSaid> {
-        Box::pin(async { Err(Error::refused("jobs are not in the PostgreSQL store yet")) })
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
+        Box::pin(async move {
+            let said = jobs::carry_out(&self.tools, &self.schema, step).await;
+            let doing = match step.act {
+                JobAct::Attend { .. } => "attend to the job",
+                JobAct::Begin(_) => "begin the job",
+                JobAct::Finish { .. } => "finish the job",
+            };
+            said.map_err(|trouble| trouble.told(doing, &self.target))
+        })
     }
 
-    fn jobs<'a>(&'a self, _: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
-        Box::pin(async { Err(Error::refused("jobs are not in the PostgreSQL store yet")) })
+    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        Box::pin(async move {
+            let sql = format!("SELECT * FROM {}.jobs($1)", self.schema);
+            let name = job.map(ResourceName::as_str);
+            let rows = self.tools.query(PATIENCE, &sql, &[(&name, Type::TEXT)]).await;
+            let views = rows.and_then(|rows| jobs::views(&rows));
+            views.map_err(|trouble| trouble.told("read the jobs", &self.target))
+        })
     }
 
-    fn publish<'a>(&'a self, _: &'a Holder, _: &'a Payload) -> Pending<'a, Published> {
-        Box::pin(async { Err(Error::refused("messages are not in the PostgreSQL store yet")) })
+    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published> {
+        Box::pin(async move {
+            let published = jobs::publish(&self.tools, &self.schema, holder, payload).await;
+            published.map_err(|trouble| trouble.told("publish", &self.target))
+        })
     }
 
-    fn subscribe<'a>(&'a self, _: &'a ResourceName) -> Pending<'a, Messages> {
-        Box::pin(async { Err(Error::refused("messages are not in the PostgreSQL store yet")) })
+    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
+        Box::pin(async move {
+            let messages = self.ears.subscribe(&self.schema, resource).await;
+            messages.map_err(|trouble| trouble.told("subscribe", &self.target))
+        })
     }
 }

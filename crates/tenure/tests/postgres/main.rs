@@ -8,6 +8,7 @@ mod failover;
 mod faults;
 mod fixture;
 mod hosts;
+mod jobs;
 mod locking;
 mod opening;
 mod planted;

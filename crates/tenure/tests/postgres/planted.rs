@@ -1,6 +1,6 @@
 //! Bugs, planted in the functions of a private namespace: the tests above, or the suite, must find each of them.
 
-use tenure::conformance::{judging, leases, releases, restarts, sizes};
+use tenure::conformance::{jobs, judging, leases, releases, restarts, sizes};
 use tenure::store::Claimed;
 
 use crate::fixture::{Fresh, start};
@@ -112,4 +112,22 @@ async fn a_sweep_that_begins_elsewhere_for_each_row_is_found() {
     fresh.plant(anew, "WHERE id >= start ORDER BY");
 
     assert_eq!(sweep_behind_the_living(&fresh).await, 0, "nobody found it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_occurrence_that_is_not_used_up_is_found() {
+    finds!(
+        jobs::an_occurrence_is_claimed_once_whoever_asks,
+        "SET through = through, missed",
+        "SET through = number, missed"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_of_an_owner_whose_lease_has_run_out_is_found() {
+    finds!(
+        jobs::a_holder_that_ran_out_is_not_the_owner_and_is_not_marked,
+        "bearer = who AND ended_at IS NULL OFFSET 0",
+        "bearer = who AND ended_at IS NULL AND expires_at > now_us OFFSET 0"
+    );
 }

@@ -1,7 +1,11 @@
 //! The least that a worker needs: to call the functions, and nothing else.
 
 use tenure::Kind;
-use tenure::store::{Namespace, PostgresStore, Said, Store};
+use tenure::store::{
+    Begin, Holder, JobAct, JobOutcome, JobSaid, JobStep, Namespace, Payload, PostgresStore, Published, Said,
+    Store,
+};
+use tenure_core::{Note, Occurrence, Plan};
 
 use crate::fixture::{lock, shared};
 use crate::words::{Asker, SOON, granted};
@@ -39,12 +43,20 @@ async fn a_role_that_may_only_call_the_functions_can_do_everything_and_read_noth
         store.read(None).await.is_ok() && store.history(None).await.is_ok() && store.safety().await.is_ok()
     );
     let job = crate::words::resource("job");
+    let holder = Holder { lease: worker.lease, resource: job.clone(), token: grant.token };
+    run_a_job(&store, &holder).await;
+    let mut messages = store.subscribe(&job).await.expect("it may listen");
+    let hello = Payload::new(b"hello").expect("not too much");
+    assert_eq!(store.publish(&holder, &hello).await.expect("an answer"), Published::Sent);
+    assert!(tokio::time::timeout(SOON, messages.recv()).await.expect("in time").is_some());
     assert_eq!(store.ask(&job, grant.token, None).await.expect("asked"), tenure::Asked::Done);
     assert_eq!(store.evict(&job, grant.token).await.expect("evicted"), tenure::Asked::Done);
     worker.release(&["job"]).await;
     assert!(hints.try_recv().is_err());
 
-    for table in ["meta", "lease", "resource", "ticket", "waiter", "newest", "notice", "history"] {
+    let tables =
+        ["meta", "lease", "resource", "ticket", "waiter", "newest", "notice", "history", "job", "run"];
+    for table in tables {
         let allowed = |right: &str| {
             lock(&server).sql(&format!("SELECT has_table_privilege('few', 'least.{table}', '{right}')"))
         };
@@ -57,6 +69,24 @@ async fn a_role_that_may_only_call_the_functions_can_do_everything_and_read_noth
          AND NOT prosecdef AND has_function_privilege('few', oid, 'EXECUTE')",
     );
     assert_eq!(inner, "", "what the functions call is not to be called");
+}
+
+/// Every step of a job, and what can be read of it.
+async fn run_a_job(store: &Arc<dyn Store>, holder: &Holder) {
+    let occurrence = Occurrence::ONCE;
+    let acts = [
+        JobAct::Attend { plan: Plan::new("once").expect("a plan"), from: Occurrence::default() },
+        JobAct::Begin(Begin { occurrence, missed: 0, skipped: 0, again: false }),
+        JobAct::Finish { occurrence, outcome: JobOutcome::Ran, note: Note::default() },
+    ];
+    for act in acts {
+        let said = store.job(&JobStep { holder: holder.clone(), act }).await.expect("an answer");
+        assert!(
+            matches!(said, JobSaid::Attended { .. } | JobSaid::Begun(_) | JobSaid::Finished(_)),
+            "{said:?}"
+        );
+    }
+    assert_eq!(store.jobs(Some(&holder.resource)).await.expect("an answer")[0].counts.ran, 1);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
-//! Hints: one connection per process that listens for all its leases.
+//! Hints and messages: one connection per process that listens for all its leases, and to all that it subscribed to.
 //!
 //! Behind a transaction pooler LISTEN is accepted, and nothing ever comes. So whoever listens first has another
-//! connection ring a bell, and if that is not heard says so and waits in silence: looking again has to do.
+//! connection ring a bell, and if that is not heard says so and waits in silence: looking again has to do. Messages have
+//! no such way around it, and are refused there.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -9,18 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use sha2::{Digest, Sha256};
-use tenure_core::{Hint, LeaseId, ResourceName};
+use tenure_core::{Hint, LeaseId, Message, Payload, ResourceName, Ticket, Token};
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::task::AbortHandle;
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Notification};
 
 use super::line::Line;
+use super::schema::Quoted;
 use super::trouble::Trouble;
 use super::url::{Connected, Target};
 use crate::Error;
-use crate::store::Hints;
+use crate::store::{Hints, Messages};
 
 /// How long the bell may take.
 const BELL_WITHIN: Duration = Duration::from_millis(500);
@@ -48,8 +52,15 @@ struct Listening {
 #[derive(Default)]
 struct State {
     /// Who is told of what, by channel.
-    subscribers: Mutex<HashMap<String, (LeaseId, UnboundedSender<Hint>)>>,
+    subscribers: Mutex<HashMap<String, Subscriber>>,
+    /// Held from a change of these until the server knows of it: a channel that is wanted again is not let go of after.
+    turn: tokio::sync::Mutex<()>,
     is_over: AtomicBool,
+}
+
+enum Subscriber {
+    Hints(LeaseId, UnboundedSender<Hint>),
+    Messages(ResourceName, Vec<UnboundedSender<Message>>),
 }
 
 impl Drop for Listening {
@@ -85,11 +96,35 @@ impl Ears {
             });
             return Ok(hints);
         };
-        let channel = channel(lease);
-        lock(&listening.state.subscribers).insert(channel.clone(), (lease, to));
-        // A name of letters and digits.
-        listening.client.batch_execute(&format!("LISTEN {channel}")).await?;
+        let channel = channel(&lease.0.to_be_bytes());
+        listening.listen(&channel, |_| Subscriber::Hints(lease, to)).await?;
         Ok(hints)
+    }
+
+    pub(super) async fn subscribe(
+        &self,
+        schema: &Quoted,
+        resource: &ResourceName,
+    ) -> Result<Messages, Trouble> {
+        let (to, messages) = mpsc::unbounded_channel();
+        let Some(listening) = self.listening().await? else {
+            return Err(Error::refused(
+                "cannot subscribe: a transaction pooler stands in between, and messages do not come through; give the \
+                 URL of the server itself as `listen`",
+            )
+            .into());
+        };
+        let channel = channel(format!("{schema} {resource}").as_bytes());
+        let add = |before| {
+            let mut audience = match before {
+                Some(Subscriber::Messages(_, audience)) => audience,
+                _ => Vec::new(),
+            };
+            audience.push(to);
+            Subscriber::Messages(resource.clone(), audience)
+        };
+        listening.listen(&channel, add).await?;
+        Ok(messages)
     }
 
     /// The connection that listens; none where nothing comes through.
@@ -120,10 +155,9 @@ impl Ears {
 
     /// Whether what is sent over another connection arrives. On the same one it would, also behind a pooler.
     async fn hears_the_bell(&self, listening: &Listening) -> Result<bool, Trouble> {
-        let bell = channel(fresh()?);
+        let bell = channel(&fresh()?);
         let (to, mut rung) = mpsc::unbounded_channel();
-        lock(&listening.state.subscribers).insert(bell.clone(), (LeaseId(0), to));
-        listening.client.batch_execute(&format!("LISTEN {bell}")).await?;
+        listening.listen(&bell, |_| Subscriber::Hints(LeaseId(0), to)).await?;
         self.tools.query(PULSE, "SELECT pg_notify($1, '0 bell')", &[(&bell, Type::TEXT)]).await?;
         let heard = tokio::time::timeout(BELL_WITHIN, rung.recv()).await;
         lock(&listening.state.subscribers).remove(&bell);
@@ -141,6 +175,27 @@ impl Listening {
         Ok(Self { client, state, tasks: [ears, pulse] })
     }
 
+    /// Listens on a channel, for one more than those who do already.
+    async fn listen(
+        &self,
+        channel: &str,
+        add: impl FnOnce(Option<Subscriber>) -> Subscriber,
+    ) -> Result<(), Trouble> {
+        let _turn = self.state.turn.lock().await;
+        {
+            let mut subscribers = lock(&self.state.subscribers);
+            let added = add(subscribers.remove(channel));
+            subscribers.insert(channel.to_owned(), added);
+        }
+        // A name of letters and digits.
+        self.client.batch_execute(&format!("LISTEN {channel}")).await?;
+        if self.is_well() {
+            Ok(())
+        } else {
+            Err(Error::unavailable("the connection that listens has ended").into())
+        }
+    }
+
     fn is_well(&self) -> bool {
         !self.state.is_over.load(Ordering::Relaxed) && !self.client.is_closed()
     }
@@ -154,27 +209,58 @@ impl State {
     }
 
     fn pass_on(&self, notification: &Notification) {
-        let mut subscribers = lock(&self.subscribers);
-        let Some((lease, to)) = subscribers.get(notification.channel()) else { return };
-        let Some((after, name)) = notification.payload().split_once(' ') else { return };
-        let (Ok(after), Ok(resource)) = (after.parse(), ResourceName::new(name)) else { return };
-        let hint = Hint { lease: *lease, resource, after: Duration::from_micros(after) };
-        if to.send(hint).is_err() {
-            subscribers.remove(notification.channel());
+        // Who does not listen any more is let go of with the next pulse.
+        match lock(&self.subscribers).get(notification.channel()) {
+            Some(Subscriber::Hints(lease, to)) => {
+                let _gone = hint(*lease, notification.payload()).map(|hint| to.send(hint));
+            }
+            Some(Subscriber::Messages(resource, audience)) => {
+                let Some(message) = message(resource, notification.payload()) else { return };
+                for to in audience {
+                    let _gone = to.send(message.clone());
+                }
+            }
+            None => {}
         }
     }
 
     /// The channels whose subscribers are gone.
     fn deserted(&self) -> Vec<String> {
         let mut deserted = Vec::new();
-        lock(&self.subscribers).retain(|channel, (_, to)| {
-            if to.is_closed() {
+        lock(&self.subscribers).retain(|channel, subscriber| {
+            let is_wanted = match subscriber {
+                Subscriber::Hints(_, to) => !to.is_closed(),
+                Subscriber::Messages(_, audience) => {
+                    audience.retain(|to| !to.is_closed());
+                    !audience.is_empty()
+                }
+            };
+            if !is_wanted {
                 deserted.push(channel.clone());
             }
-            !to.is_closed()
+            is_wanted
         });
         deserted
     }
+}
+
+/// What a release has to say: when to look, and where.
+fn hint(lease: LeaseId, payload: &str) -> Option<Hint> {
+    let (after, name) = payload.split_once(' ')?;
+    let after = Duration::from_micros(after.parse().ok()?);
+    Some(Hint { lease, resource: ResourceName::new(name).ok()?, after })
+}
+
+/// What an owner has to say: its ticket, its token, and the bytes.
+fn message(resource: &ResourceName, payload: &str) -> Option<Message> {
+    let (ticket, rest) = payload.split_once(' ')?;
+    let (token, bytes) = rest.split_once(' ')?;
+    Some(Message {
+        resource: resource.clone(),
+        ticket: Ticket(ticket.parse().ok()?),
+        token: Token(token.parse().ok()?),
+        payload: Payload::new(&BASE64.decode(bytes).ok()?).ok()?,
+    })
 }
 
 /// Carries the connection, and passes on what comes over it.
@@ -197,9 +283,11 @@ async fn hear(mut connection: Connected, state: Arc<State>) {
 async fn pulse(client: Arc<Client>, state: Arc<State>, ears: AbortHandle) {
     loop {
         tokio::time::sleep(PULSE).await;
+        let turn = state.turn.lock().await;
         let unlisten: String =
             state.deserted().iter().map(|channel| format!("UNLISTEN {channel};")).collect();
         let alive = tokio::time::timeout(PULSE, client.batch_execute(&format!("{unlisten}SELECT 1"))).await;
+        drop(turn);
         if !matches!(alive, Ok(Ok(()))) {
             ears.abort();
             state.end();
@@ -208,17 +296,17 @@ async fn pulse(client: Arc<Client>, state: Arc<State>, ears: AbortHandle) {
     }
 }
 
-/// An id that nobody else has.
-fn fresh() -> Result<LeaseId, Trouble> {
+/// What nobody else has.
+fn fresh() -> Result<[u8; 16], Trouble> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|error| Error::unavailable(format!("the system gives no random numbers: {error}")))?;
-    Ok(LeaseId(u128::from_le_bytes(bytes)))
+    Ok(bytes)
 }
 
-/// The channel of a lease: the id itself is a right, and never printed.
-fn channel(lease: LeaseId) -> String {
-    let hash = Sha256::digest(lease.0.to_be_bytes());
+/// The channel of a lease, whose id is a right and never printed; or of a resource in a schema.
+fn channel(of: &[u8]) -> String {
+    let hash = Sha256::digest(of);
     let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     format!("tenure_{hex}")
 }

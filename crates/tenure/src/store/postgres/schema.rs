@@ -16,20 +16,33 @@ use crate::Error;
 /// Grows with every change of the tables or functions.
 const VERSION: i32 = 2;
 /// What is made, in this order.
-const PARTS: [&str; 5] = [
+const PARTS: [&str; 6] = [
     include_str!("tables.sql"),
     include_str!("leases.sql"),
     include_str!("seats.sql"),
     include_str!("tickets.sql"),
+    include_str!("jobs.sql"),
     include_str!("tools.sql"),
 ];
 /// What the heads of functions have in common, by the names that stand for it.
-const HEADS: [(&str, &str); 4] = [
+const HEADS: [(&str, &str); 7] = [
     // What every request of a worker is answered with.
     (
         "@answer@",
         "OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
     OUT numbers bigint[], OUT names text[]",
+    ),
+    // What every step of a job is answered with.
+    ("@step@", "said integer, through bigint, replaced text, @record@"),
+    // A run, as it is told, and as it is read.
+    (
+        "@record@",
+        "occurrence bigint, attempt bigint, token bigint, key_token bigint, worker text,
+    began_at bigint, state integer, took_us bigint, missed bigint, skipped bigint, note text",
+    ),
+    (
+        "@run@",
+        "occurrence, attempt, token, key_token, worker, began_at, state::integer, took_us, missed, skipped, note",
     ),
     // What changes something: by plans that are made once, and find every row by an index.
     (
@@ -47,9 +60,9 @@ SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off",
     ("@owners@", "SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp"),
 ];
 /// What a worker calls; everything else is for these.
-const CALLED: [&str; 13] = [
-    "version", "see", "open", "renew", "held", "close", "claim", "release", "ask", "evict", "look", "past",
-    "setup",
+const CALLED: [&str; 18] = [
+    "version", "see", "open", "renew", "held", "close", "claim", "release", "attend", "begin", "finish",
+    "jobs", "publish", "ask", "evict", "look", "past", "setup",
 ];
 /// The oldest that the functions work on.
 const OLDEST_SERVER: i32 = 130_000;

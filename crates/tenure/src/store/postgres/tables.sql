@@ -1,6 +1,7 @@
 -- The tables of a namespace, version @version@. @schema@ is its name, quoted.
 --
--- Promises: a resource row is never deleted, because term and token live there. A lease row outlives the lease by
+-- Promises: a resource row is never deleted, because term and token live there, nor is a job with the latest of its runs,
+-- because what is done once is done once for ever. A lease row outlives the lease by
 -- an hour, so that a late `open` cannot make it again; row numbers are never used twice. Nobody but the functions
 -- writes here, so there are no foreign keys: each would take a lock more. Times are microseconds since 1970 of the
 -- server's clock; the spans of leases are nanoseconds, as they were given.
@@ -93,3 +94,31 @@ CREATE TABLE @schema@.history (
     token bigint NOT NULL,
     what smallint NOT NULL -- 0 granted, 1 released, 2 failed, 3 stepped down, 4 expired, 5 died, 6 evicted
 );
+
+CREATE TABLE @schema@.job (
+    resource bigint PRIMARY KEY,
+    plan text NOT NULL,
+    through bigint NOT NULL, -- every occurrence up to here is claimed, or does not count: milliseconds since 1970
+    ran bigint NOT NULL DEFAULT 0, -- the rest is how often what has happened
+    failed bigint NOT NULL DEFAULT 0,
+    interrupted bigint NOT NULL DEFAULT 0,
+    missed bigint NOT NULL DEFAULT 0,
+    skipped bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 60);
+
+-- The last 50 of each job.
+CREATE TABLE @schema@.run (
+    resource bigint NOT NULL,
+    occurrence bigint NOT NULL,
+    attempt bigint NOT NULL,
+    token bigint NOT NULL, -- of the latest attempt
+    key_token bigint NOT NULL, -- of the first
+    worker text NOT NULL,
+    began_at bigint NOT NULL,
+    state smallint NOT NULL, -- 0 running, which only the latest can be; 1 ran, 2 failed, 3 interrupted
+    took_us bigint, -- absent: nobody has said how it ended
+    missed bigint NOT NULL,
+    skipped bigint NOT NULL,
+    note text NOT NULL DEFAULT '',
+    PRIMARY KEY (resource, occurrence)
+) WITH (fillfactor = 60);
