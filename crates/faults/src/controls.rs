@@ -13,6 +13,7 @@ use crate::fleet::{Cast, Fleet, Owner};
 use crate::ground::Ground;
 use crate::judge::{Auditor, Evidence, Verdict, Window, judge};
 use crate::part::{Order, Plant, Ruling};
+use crate::stage::merge;
 
 /// How long everything may take to be owned.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -164,12 +165,9 @@ fn missing(fleet: &Fleet, auditor: &mut Auditor, round: u64) -> Result<usize, Fa
     fleet.rule(Ruling { round: round + 1, checks_tokens: false })?;
     std::thread::sleep(Duration::from_millis(100));
     let written = fleet.written()?;
-    let settled = fleet.lists(round)?;
+    let mut settled = fleet.lists(round - 1)?;
+    merge(&mut settled, fleet.lists(round)?);
     let mut lists = settled.clone();
-    for other in [round - 1, round + 1] {
-        for (at, entries) in fleet.lists(other)? {
-            lists.entry(at).or_default().extend(entries);
-        }
-    }
+    merge(&mut lists, fleet.lists(round + 1)?);
     Ok(auditor.missing(&written, &lists, &settled).len())
 }

@@ -257,7 +257,8 @@ pub(crate) struct Auditor {
 
 impl Auditor {
     /// The entries that were acknowledged and are in none of the lists: those of this round, and of the rounds before and
-    /// after it, into which one may have been written just when the round changed.
+    /// after it, into which one may have been written just when the round changed. Those of the two that are over are
+    /// `settled`; an entry in the third is looked for once more when that round is over.
     pub(crate) fn missing(
         &mut self,
         written: &[Written],

@@ -13,7 +13,8 @@ use crate::Failure;
 use crate::fault::{Act, Blow, Deed, Fault, Plan, Setting, Target};
 use crate::fleet::{Cast, Fleet, Owner, Role};
 use crate::ground::Ground;
-use crate::judge::{Auditor, Granted, Window};
+use crate::judge::{Auditor, Granted, Ticket, Window};
+use crate::list::Entry;
 use crate::part::{self, Order, Ruling};
 
 /// How long everything may take to be owned again. Nothing should ever come near it.
@@ -323,13 +324,10 @@ impl Stage {
         self.fleet.rule(Ruling { round: self.round + 1, checks_tokens: false })?;
         std::thread::sleep(SETTLES);
         let written = self.fleet.written()?;
-        let settled = self.fleet.lists(self.round)?;
+        let mut settled = self.fleet.lists(self.round - 1)?;
+        merge(&mut settled, self.fleet.lists(self.round)?);
         let mut lists = settled.clone();
-        for round in [self.round - 1, self.round + 1] {
-            for (at, entries) in self.fleet.lists(round)? {
-                lists.entry(at).or_default().extend(entries);
-            }
-        }
+        merge(&mut lists, self.fleet.lists(self.round + 1)?);
         if self.round > 2 {
             self.fleet.remove_lists(self.round - 2);
         }
@@ -349,6 +347,13 @@ impl Stage {
 
     pub(crate) fn url(&self) -> String {
         self.ground.url(None)
+    }
+}
+
+/// Puts the entries of some lists behind those of others.
+pub(crate) fn merge(lists: &mut HashMap<Ticket, Vec<Entry>>, more: HashMap<Ticket, Vec<Entry>>) {
+    for (at, entries) in more {
+        lists.entry(at).or_default().extend(entries);
     }
 }
 
