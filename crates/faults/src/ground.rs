@@ -75,6 +75,15 @@ pub(crate) struct File {
 }
 
 impl File {
+    /// Carries what is in the log over to the file, and empties it. It may be in use, or the disk full; then it stays.
+    fn shorten_log(&self) {
+        let log = rusqlite::Connection::open(self.path()).and_then(|log| {
+            log.busy_timeout(Duration::from_millis(300))?;
+            log.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+        });
+        let _stays = log;
+    }
+
     fn path(&self) -> PathBuf {
         self.folder.path().join("disk").join("tenure.db")
     }
@@ -253,10 +262,12 @@ impl Ground {
     pub(crate) fn fill_disk(&mut self) {
         match self {
             Self::Sqlite(file) => {
-                // What the log has in store for itself is given back first; it may be in use.
-                let log = rusqlite::Connection::open(file.path());
-                let _busy = log.and_then(|log| log.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)"));
-                file.disk.fill();
+                // What the log has in store for itself would last for a while: it is given back first, and taken away. Filling
+                // up takes a moment, and then it has some again.
+                for _ in 0..2 {
+                    file.shorten_log();
+                    file.disk.fill();
+                }
             }
             Self::Redis(server) => server.disk().fill(),
             Self::Postgres(server) => {

@@ -23,7 +23,7 @@ impl Disk {
         Self(at.to_owned())
     }
 
-    /// Fills it up to the last byte.
+    /// Fills it up to the last byte; what was given back since it was filled, too.
     ///
     /// # Panics
     /// When it cannot be written to at all.
@@ -50,12 +50,12 @@ impl Drop for Disk {
     }
 }
 
-/// Makes a file as large as the disk lets it be.
+/// Makes a file, or one that is there already, as large as the disk lets it be.
 ///
 /// # Panics
 /// When it cannot be made.
 pub fn fill_up(path: &Path) {
-    let mut file = File::create(path).expect("a file");
+    let mut file = File::options().create(true).append(true).open(path).expect("a file");
     let (large, small) = (vec![1; 1 << 16], [1]);
     while file.write_all(&large).is_ok() {}
     while file.write_all(&small).is_ok() {}
