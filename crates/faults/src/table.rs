@@ -24,8 +24,6 @@ const HEADS: [&str; 10] = [
     "control",
 ];
 const DOCUMENT: &str = "docs/guarantees.md";
-const BEGINS: &str = "<!-- faults: written by `scripts/faults --publish` -->";
-const ENDS: &str = "<!-- faults: end -->";
 
 /// For a terminal.
 pub(crate) fn text(outcomes: &[Outcome]) -> String {
@@ -58,7 +56,7 @@ fn head(outcome: &Outcome) -> String {
     };
     let whole: f64 = outcome.rows.iter().map(|row| row.took.as_secs_f64()).sum();
     let stalled: f64 = outcome.rows.iter().map(|row| row.stalled * row.took.as_secs_f64()).sum();
-    let stalled = if whole > 0.0 { stalled / whole * 100.0 } else { 0.0 };
+    let stalled = if whole > 0.0 { (stalled / whole * 100.0).min(100.0) } else { 0.0 };
     let took = took.as_secs_f64();
     format!(
         "{version}, ttl {ttl:?}, {took:.0} s, {stalled:.0} % of them with somebody waiting for a processor{ended}"
@@ -166,41 +164,49 @@ fn of_row(outcome: &Outcome, row: &Row) -> Value {
     })
 }
 
-/// Puts the table between its two marks in the document.
+/// Puts the table of each store between its two marks in the document.
 pub(crate) fn publish(outcomes: &[Outcome], wish: &Wish) -> Result<(), Failure> {
-    let (path, written) = (Path::new(DOCUMENT), markdown(outcomes, wish));
-    let document =
+    let path = Path::new(DOCUMENT);
+    let mut document =
         std::fs::read_to_string(path).map_err(|error| format!("cannot read {DOCUMENT}: {error}"))?;
-    Ok(std::fs::write(path, between(&document, &written)?)?)
-}
-
-fn between(document: &str, written: &str) -> Result<String, Failure> {
-    let (before, rest) = document.split_once(BEGINS).ok_or("the document has no mark for the table")?;
-    let (_, after) = rest.split_once(ENDS).ok_or("the mark for the table has no end")?;
-    Ok(format!("{before}{BEGINS}\n{written}{ENDS}{after}"))
-}
-
-fn markdown(outcomes: &[Outcome], wish: &Wish) -> String {
-    let mut text = String::new();
-    let _ =
-        writeln!(text, "`scripts/faults {}` with seed {}, {}, {}:", wish.typed, wish.seed, today(), kernel());
     for outcome in outcomes {
-        let _ = writeln!(
-            text,
-            "\n**{}**\n\n| {} |\n|{}",
-            head(outcome),
-            HEADS.join(" | "),
-            "---|".repeat(HEADS.len())
-        );
-        for line in cells(outcome) {
-            let _ = writeln!(text, "| {} |", line.join(" | "));
-        }
-        let seen = |control: &crate::controls::Control| {
-            format!("{} ({} {})", control.plant, control.seen, control.breaks)
-        };
-        let controls: Vec<String> = outcome.controls.iter().map(seen).collect();
-        let _ = writeln!(text, "\nPlanted, and seen: {}.", controls.join("; "));
+        document = between(&document, outcome.kind.name(), &markdown(outcome, wish))?;
     }
+    Ok(std::fs::write(path, document)?)
+}
+
+fn between(document: &str, store: &str, written: &str) -> Result<String, Failure> {
+    let (begins, ends) = marks(store);
+    let (before, rest) = document.split_once(&begins).ok_or("the document has no mark for the table")?;
+    let (_, after) = rest.split_once(&ends).ok_or("the mark for the table has no end")?;
+    Ok(format!("{before}{begins}\n{written}{ends}{after}"))
+}
+
+fn marks(store: &str) -> (String, String) {
+    let begins = format!("<!-- faults on {store}: written by `scripts/faults --publish` -->");
+    (begins, format!("<!-- faults on {store}: end -->"))
+}
+
+fn markdown(outcome: &Outcome, wish: &Wish) -> String {
+    let mut text = String::new();
+    let (head, names, rule) = (head(outcome), HEADS.join(" | "), "---|".repeat(HEADS.len()));
+    let _ = writeln!(
+        text,
+        "**{head}**, {}, {}, seed {}, `scripts/faults {}`",
+        today(),
+        kernel(),
+        wish.seed,
+        wish.typed
+    );
+    let _ = writeln!(text, "\n| {names} |\n|{rule}");
+    for line in cells(outcome) {
+        let _ = writeln!(text, "| {} |", line.join(" | "));
+    }
+    let seen = |control: &crate::controls::Control| {
+        format!("{} ({} {})", control.plant, control.seen, control.breaks)
+    };
+    let controls: Vec<String> = outcome.controls.iter().map(seen).collect();
+    let _ = writeln!(text, "\nPlanted, and seen: {}.", controls.join("; "));
     text
 }
 
@@ -220,13 +226,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_put_between_its_marks_and_nothing_else_is_touched() {
-        let document = format!("before\n{BEGINS}\nold\n{ENDS}\nafter\n");
+    fn the_table_of_a_store_is_put_between_its_marks_and_nothing_else_is_touched() {
+        let (begins, ends) = marks("redis");
+        let (other, over) = marks("sqlite");
+        let document = format!("before\n{other}\nkept\n{over}\n{begins}\nold\n{ends}\nafter\n");
 
-        let new = between(&document, "new\n").expect("there are marks");
+        let new = between(&document, "redis", "new\n").expect("there are marks");
 
-        assert_eq!(new, format!("before\n{BEGINS}\nnew\n{ENDS}\nafter\n"));
-        assert_eq!(between(&new, "new\n").expect("there are marks"), new);
-        assert!(between("no marks", "new\n").is_err());
+        assert_eq!(new, document.replace("old", "new"));
+        assert_eq!(between(&new, "redis", "new\n").expect("there are marks"), new);
+        assert!(between("no marks", "redis", "new\n").is_err());
+    }
+
+    #[test]
+    fn the_document_has_a_place_for_every_store() {
+        let document = include_str!("../../../docs/guarantees.md");
+
+        for kind in crate::ground::Kind::ALL {
+            assert!(between(document, kind.name(), "new\n").is_ok(), "{kind:?}");
+        }
     }
 }
