@@ -31,9 +31,10 @@ def serve(peer):
     def campaign(candidate, name):
         def run():
             own = candidate.win(name)
-            say("own", now())
+            owned_at = now()
             desk["own"] = own
             owned.put((candidate, own))
+            say("own", owned_at)
 
         threading.Thread(target=run, daemon=True).start()
 

@@ -66,7 +66,7 @@ impl Column {
     pub(super) fn tolerance(self) -> f64 {
         match self {
             Self::Held1 | Self::Held100 | Self::Held1000 | Self::Waiting => 0.5,
-            Self::PerHandOver => 2.0,
+            Self::PerHandOver => 3.0,
             _ => 0.0,
         }
     }

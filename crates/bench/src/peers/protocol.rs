@@ -81,14 +81,16 @@ pub(crate) async fn serve<P: Peer>(peer: P) -> Result<(), Trouble> {
             Some(own) = owned.recv() => *open(&desk) = Some(own),
             line = told.recv() => {
                 let Some(line) = line else { return Ok(()) };
+                // What it has said to own before it was told this is on the desk.
+                while let Ok(own) = owned.try_recv() {
+                    *open(&desk) = Some(own);
+                }
                 match line.split(' ').collect::<Vec<_>>().as_slice() {
                     ["campaign", name] => campaign(peer.clone(), (*name).to_owned(), won.clone()),
                     ["release"] => {
-                        // It may have said that it owns a moment before the desk knows.
-                        let own = open(&desk).take();
-                        let own = if own.is_some() { own } else { owned.recv().await };
+                        let own = open(&desk).take().ok_or("told to release, but owns nothing")?;
                         let released_at = now();
-                        peer.release(own.ok_or("told to release, but owns nothing")?).await;
+                        peer.release(own).await;
                         say("released", &[released_at]);
                     }
                     ["lease"] => say("lease", &[open(&desk).as_ref().map_or(0, |own| peer.lease_until(own))]),
@@ -130,9 +132,10 @@ fn campaign<P: Peer>(peer: P, name: String, won: UnboundedSender<P::Own>) {
     tokio::spawn(async move {
         match peer.win(name).await {
             Ok(own) => {
-                say("own", &[now()]);
+                let owned_at = now();
                 // Nobody wants it when the process ends.
                 let _gone = won.send(own);
+                say("own", &[owned_at]);
                 // The candidate stays, and its lease with it.
                 std::future::pending::<()>().await;
             }
