@@ -169,6 +169,24 @@ impl Ground {
         }
     }
 
+    /// Has the server clear up now what claims left behind, and not by itself until [`lets_itself_clear_up`]; how long that
+    /// took on a core. Nothing where nothing is left behind.
+    ///
+    /// [`lets_itself_clear_up`]: Self::lets_itself_clear_up
+    pub(crate) fn clear_up(&self, site: &Site) -> Result<Option<Duration>, Failure> {
+        match &self.place {
+            Place::Sqlite(_) | Place::Redis(_) => Ok(None),
+            Place::Postgres(server) => server.clear_up(&site.namespace).map(Some),
+        }
+    }
+
+    /// As it does on its own, again.
+    pub(crate) fn lets_itself_clear_up(&self) {
+        if let Place::Postgres(server) = &self.place {
+            server.lets_itself_clear_up();
+        }
+    }
+
     /// How many writes this part of the store has seen so far, by its own count: transactions of SQLite, scripts of
     /// Redis, calls of functions in PostgreSQL. Not to be asked in a process that has the store open: closing a
     /// descriptor of its files would drop SQLite's locks.

@@ -57,6 +57,24 @@ impl Server {
         Ok(spent)
     }
 
+    /// What autovacuum would do within the next minute, whatever is measured then.
+    pub(super) fn clear_up(&self, namespace: &str) -> Result<Duration, Failure> {
+        self.postgres.sql("ALTER SYSTEM SET autovacuum = off");
+        self.postgres.sql("SELECT pg_reload_conf()");
+        let tables = self.postgres.sql(&format!(
+            "SELECT string_agg(format('%I.%I', schemaname, tablename), ', ') FROM pg_tables
+             WHERE schemaname = '{namespace}'"
+        ));
+        let before = self.cpu()?;
+        self.postgres.sql(&format!("VACUUM (ANALYZE) {tables}"));
+        Ok(self.cpu()?.saturating_sub(before))
+    }
+
+    pub(super) fn lets_itself_clear_up(&self) {
+        self.postgres.sql("ALTER SYSTEM RESET autovacuum");
+        self.postgres.sql("SELECT pg_reload_conf()");
+    }
+
     /// How many statements have called a function of the namespace.
     pub(super) fn calls(&self, namespace: &str) -> Result<Writes, Failure> {
         let [all, renewals] = self.onlooker.numbers(&format!(

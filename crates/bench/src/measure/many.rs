@@ -23,7 +23,7 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     let mut of_one: Option<Busy> = None;
     for count in COUNTS {
-        let Steady { renewals, commits, claims, others, busy } = steady(ground, count)?;
+        let Steady { renewals, commits, claims, others, busy, cleared } = steady(ground, count)?;
         let what = format!("writes per interval, {count} owned");
         figures.push(Figure::new(what, commits, Unit::Times).beside("renewals", renewals).at_most(1.0));
         let what = format!("requests other than renewals in {INTERVALS} intervals, {count} owned");
@@ -34,6 +34,11 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
         if let (Some(server), Some(one)) = (busy.server, one.server) {
             let what = format!("the server's time on a core per interval, {count} owned");
             figures.push(cpu(what, server, one));
+        }
+        if let Some(cleared) = cleared {
+            let what =
+                format!("the server's time on a core to clear up after the claims, once, {count} owned");
+            figures.push(Figure::new(what, cleared.as_secs_f64(), Unit::Seconds));
         }
     }
     figures.extend(claiming(ground)?);
@@ -52,6 +57,8 @@ struct Steady {
     claims: u64,
     others: u64,
     busy: Busy,
+    /// What the server spent on clearing up before, once.
+    cleared: Option<Duration>,
 }
 
 /// Time on a core per interval, in seconds.
@@ -67,6 +74,9 @@ fn steady(ground: &Ground, count: usize) -> Result<Steady, Failure> {
     let mut troupe = Troupe::new();
     let who = troupe.start(&Part::new(Role::ByHand, &site, TTL, count))?;
     troupe.hear_of(who, "owned")?;
+    let cleared = ground.clear_up(&site)?;
+    // What it said meanwhile is heard before its answer to this.
+    counts(&mut troupe, who)?;
     troupe.hear_of(who, "renewed")?;
     let (began_at, before, first) = (clock::boottime(), counts(&mut troupe, who)?, ground.writes(&site)?);
     let cpu_before = (troupe.cpu(who)?, ground.server_cpu()?);
@@ -76,6 +86,7 @@ fn steady(ground: &Ground, count: usize) -> Result<Steady, Failure> {
     let cpu_after = (troupe.cpu(who)?, ground.server_cpu()?);
     let spent = clock::boottime().saturating_sub(began_at).as_secs_f64() / INTERVAL.as_secs_f64();
     let (after, last) = (counts(&mut troupe, who)?, ground.writes(&site)?);
+    ground.lets_itself_clear_up();
     // Renewals come an interval after the one before, never sooner; a late one makes the span a little longer.
     let intervals = spent.round();
     let per_interval =
@@ -87,6 +98,7 @@ fn steady(ground: &Ground, count: usize) -> Result<Steady, Failure> {
         claims: after[1] - before[1],
         others: after[2] - before[2],
         busy: Busy { worker: per_interval(cpu_after.0, cpu_before.0), server },
+        cleared,
     })
 }
 
