@@ -171,7 +171,7 @@ pub struct Begin {
     pub missed: u32,
     /// How many before it the owner left out on purpose.
     pub skipped: u32,
-    /// Whether the latest one may be run again if it has failed or was interrupted.
+    /// Whether the latest one may be run again, by a later owner, if it has failed or was interrupted.
     pub again: bool,
 }
 

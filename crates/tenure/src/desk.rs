@@ -66,10 +66,16 @@ impl Desk {
         }
     }
 
-    /// Each attempt has a third of what is left, so that there is time for another.
+    /// Each attempt has a third of what is left, so that there is time for another. When nothing is left only the end of a run is
+    /// still told, which no hurry protects.
     async fn ask_once(&self, step: Arc<JobStep>) -> Result<JobSaid, Error> {
         let longest = self.worker.timing.ttl() / 3;
-        let limit = (self.own.remaining() / 3).clamp(Duration::from_millis(10).min(longest), longest);
+        let left = self.own.remaining() / 3;
+        let limit = if left.is_zero() {
+            longest / 3
+        } else {
+            left.clamp(Duration::from_millis(10).min(longest), longest)
+        };
         let clocks = self.worker.clocks.clone();
         let (answer, answered) = oneshot::channel();
         let ask = Command::Ask(Box::new(move |store| {

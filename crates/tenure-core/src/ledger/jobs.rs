@@ -141,6 +141,8 @@ impl Job {
         match run.record.state {
             // Its reply was lost.
             JobState::Running if run.record.token == by.token => JobSaid::Begun(run.record.clone()),
+            // Late: this owner has begun it, and it has ended since.
+            _ if run.record.token == by.token => JobSaid::Taken(self.latest()),
             JobState::Running | JobState::Failed | JobState::Interrupted if begin.again => self.repeat(by),
             _ => JobSaid::Taken(self.latest()),
         }

@@ -268,16 +268,21 @@ pub async fn a_failed_or_interrupted_occurrence_is_run_again_if_asked_for_under_
     let failed = world.finish_with(&a, 7, JobOutcome::Failed, "no").await;
     let JobSaid::Finished(failed) = failed else { panic!("{failed:?}") };
 
-    assert_eq!(world.begin(&a, 7).await, JobSaid::Taken(Some(failed)));
-    let second = begun(world.step(&a, begin_of(7, true)).await);
+    assert_eq!(world.begin(&a, 7).await, JobSaid::Taken(Some(failed.clone())));
+    // Under the same token it would be a late request.
+    assert_eq!(world.step(&a, begin_of(7, true)).await, JobSaid::Taken(Some(failed)));
     world.release(a.lease).await;
     let b = world.holder("b").await;
     world.attend(&b, 0).await;
-    let third = begun(world.step(&b, begin_of(7, true)).await);
+    let second = begun(world.step(&b, begin_of(7, true)).await);
+    world.release(b.lease).await;
+    let c = world.holder("c").await;
+    world.attend(&c, 0).await;
+    let third = begun(world.step(&c, begin_of(7, true)).await);
 
     assert_eq!((first.attempt, second.attempt, third.attempt), (1, 2, 3));
     assert_eq!((second.state, second.took, second.note.as_str()), (JobState::Running, None, ""));
-    assert_eq!((third.token, third.key_token, third.worker.as_str()), (b.token, a.token, "b"));
+    assert_eq!((third.token, third.key_token, third.worker.as_str()), (c.token, a.token, "c"));
     let keys = [first, second, third.clone()].map(|record| record.key(&name(JOB)));
     assert!(keys.iter().all(|key| *key == format!("{JOB}/7/{}", a.token.0)), "{keys:?}");
     let JobView { counts, records, through, .. } = world.job().await;

@@ -235,7 +235,7 @@ impl Store for PostgresStore {
             let sql = format!("SELECT * FROM {}.jobs($1)", self.schema);
             let name = job.map(ResourceName::as_str);
             let rows = self.tools.query(PATIENCE, &sql, &[(&name, Type::TEXT)]).await;
-            let views = rows.and_then(|rows| jobs::views(&rows));
+            let views = rows.and_then(|rows| jobs::views(&rows, job.is_some()));
             views.map_err(|trouble| trouble.told("read the jobs", &self.target))
         })
     }
@@ -249,8 +249,11 @@ impl Store for PostgresStore {
 
     fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
         Box::pin(async move {
-            let messages = self.ears.subscribe(&self.schema, resource).await;
-            messages.map_err(|trouble| trouble.told("subscribe", &self.target))
+            let subscribed = async {
+                let channel = jobs::channel(&self.tools, &self.schema, resource).await?;
+                self.ears.subscribe(&channel, resource).await
+            };
+            subscribed.await.map_err(|trouble| trouble.told("subscribe", &self.target))
         })
     }
 }

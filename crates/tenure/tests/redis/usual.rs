@@ -126,6 +126,26 @@ async fn where_the_head_does_not_listen_the_next_is_woken() {
     assert_eq!((hint.resource, hint.after), (name("job"), Duration::ZERO));
 }
 
+/// Nor does a second one: the first may hang, and then the third is to look one step later.
+#[tokio::test]
+async fn where_the_second_does_not_listen_the_third_is_told_to_look_later() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let [owner, head, deaf] = [opened(&store).await, opened(&store).await, opened(&store).await];
+    let third = opened(&store).await;
+    let mut hints = store.hints(third).await.expect("a subscription");
+    let _heard = store.hints(head).await.expect("a subscription");
+    for lease in [owner, head, deaf, third] {
+        claimed(&store, lease, "job").await;
+    }
+
+    said(&store, owner, releasing(&["job"], Leaving::Released)).await;
+
+    let hint = tokio::time::timeout(PATIENCE, hints.recv()).await.expect("soon").expect("a hint");
+    assert_eq!(hint.resource, name("job"));
+    assert!(hint.after >= Duration::from_millis(100), "{hint:?}");
+}
+
 /// Most hand-overs are between two workers, and of one resource with one ticket: each step takes as few commands as that
 /// needs.
 #[tokio::test]

@@ -230,15 +230,20 @@ fn a_failed_or_interrupted_occurrence_is_run_again_if_asked_for_under_the_same_k
     store.finish(&a, 7, JobOutcome::Failed);
 
     let unasked = store.begin(&a, 7);
-    let second = begun(store.step(&a, begin_of(7, true)));
+    let late = store.step(&a, begin_of(7, true));
     store.release(a.lease);
     let b = store.owner("b");
     store.attend(&b, 0);
-    let third = begun(store.step(&b, begin_of(7, true)));
+    let second = begun(store.step(&b, begin_of(7, true)));
+    store.release(b.lease);
+    let c = store.owner("c");
+    store.attend(&c, 0);
+    let third = begun(store.step(&c, begin_of(7, true)));
 
     assert!(matches!(unasked, JobSaid::Taken(Some(_))));
+    assert!(matches!(late, JobSaid::Taken(Some(JobRecord { state: JobState::Failed, .. }))));
     assert_eq!((first.attempt, second.attempt, third.attempt), (1, 2, 3));
-    assert_eq!((third.token, third.key_token, third.worker.as_str()), (b.token, a.token, "b"));
+    assert_eq!((third.token, third.key_token, third.worker.as_str()), (c.token, a.token, "c"));
     let keys = [first, second, third].map(|record| record.key(&name("job")));
     assert!(keys.iter().all(|key| *key == format!("job/7/{}", a.token.0)), "{keys:?}");
     let JobView { counts, records, .. } = store.job_view();

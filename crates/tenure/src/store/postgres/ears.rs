@@ -20,7 +20,6 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Notification};
 
 use super::line::Line;
-use super::schema::Quoted;
 use super::trouble::Trouble;
 use super::url::{Connected, Target};
 use crate::Error;
@@ -103,7 +102,7 @@ impl Ears {
 
     pub(super) async fn subscribe(
         &self,
-        schema: &Quoted,
+        channel: &str,
         resource: &ResourceName,
     ) -> Result<Messages, Trouble> {
         let (to, messages) = mpsc::unbounded_channel();
@@ -114,7 +113,6 @@ impl Ears {
             )
             .into());
         };
-        let channel = channel(format!("{schema} {resource}").as_bytes());
         let add = |before| {
             let mut audience = match before {
                 Some(Subscriber::Messages(_, audience)) => audience,
@@ -123,7 +121,7 @@ impl Ears {
             audience.push(to);
             Subscriber::Messages(resource.clone(), audience)
         };
-        listening.listen(&channel, add).await?;
+        listening.listen(channel, add).await?;
         Ok(messages)
     }
 
@@ -187,8 +185,13 @@ impl Listening {
             let added = add(subscribers.remove(channel));
             subscribers.insert(channel.to_owned(), added);
         }
-        // A name of letters and digits.
-        self.client.batch_execute(&format!("LISTEN {channel}")).await?;
+        // A name of letters and digits. Others wait for this turn, so a link that is dead without a word must not hold it.
+        let listen = format!("LISTEN {channel}");
+        let Ok(listened) = tokio::time::timeout(PULSE, self.client.batch_execute(&listen)).await else {
+            self.state.end();
+            return Err(Error::unavailable("the connection that listens does not answer").into());
+        };
+        listened?;
         if self.is_well() {
             Ok(())
         } else {
@@ -304,7 +307,7 @@ fn fresh() -> Result<[u8; 16], Trouble> {
     Ok(bytes)
 }
 
-/// The channel of a lease, whose id is a right and never printed; or of a resource in a schema.
+/// The channel of a lease, whose id is a right and never printed.
 fn channel(of: &[u8]) -> String {
     let hash = Sha256::digest(of);
     let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();

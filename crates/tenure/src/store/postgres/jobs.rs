@@ -14,6 +14,7 @@ use super::line::Line;
 use super::schema::Quoted;
 use super::trouble::Trouble;
 use super::{PATIENCE, Param};
+use crate::Error;
 
 /// How often a step is sent again because another transaction went first.
 const AGAIN: usize = 20;
@@ -82,6 +83,18 @@ pub(super) async fn publish(
     Ok(if row.try_get(0)? { Published::Sent } else { Published::NotOwner })
 }
 
+/// Where the messages of a resource go. A name of letters and digits.
+pub(super) async fn channel(
+    line: &Line,
+    schema: &Quoted,
+    resource: &ResourceName,
+) -> Result<String, Trouble> {
+    let name = resource.as_str();
+    let rows = ask(line, &format!("SELECT {schema}.channel($1)"), &[(&name, Type::TEXT)]).await?;
+    let row = rows.first().ok_or_else(|| Trouble::damaged("nothing was answered"))?;
+    Ok(row.try_get(0)?)
+}
+
 /// The server gives up before we do.
 fn patience() -> i32 {
     millis(PATIENCE * 9 / 10)
@@ -90,7 +103,10 @@ fn patience() -> i32 {
 async fn ask(line: &Line, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Trouble> {
     let mut again = AGAIN;
     loop {
-        match line.query(PATIENCE, sql, params).await {
+        // Dropped, it gives its link up, so that those who follow do not queue behind it.
+        let asked = tokio::time::timeout(PATIENCE, line.query(PATIENCE, sql, params)).await;
+        let silent = |_| Err(Error::unavailable("the server did not answer in time").into());
+        match asked.unwrap_or_else(silent) {
             Err(trouble) if trouble.made_way() && again > 0 => again -= 1,
             rows => return rows,
         }
@@ -117,32 +133,47 @@ fn said(row: &Row, act: &JobAct) -> Result<JobSaid, Trouble> {
     })
 }
 
-/// Rows of `jobs`: each job, once for each of its runs, or once without any.
-pub(super) fn views(rows: &[Row]) -> Result<Vec<JobView>, Trouble> {
-    let mut views: Vec<JobView> = Vec::new();
-    for row in rows {
+/// Rows of `jobs`: each job, once for each of its runs, or once without any. One that is damaged is an error if it was asked
+/// for, else it is left out.
+pub(super) fn views(rows: &[Row], one: bool) -> Result<Vec<JobView>, Trouble> {
+    let mut views = Vec::new();
+    // Of one job they follow each other.
+    let mut rest = rows;
+    while let Some(row) = rest.first() {
         let name: &str = row.try_get("name")?;
-        if views.last().is_none_or(|view| view.job.as_str() != name) {
-            let count = |column| Ok::<_, Trouble>(unsigned(row.try_get(column)?));
-            views.push(JobView {
-                job: ResourceName::new(name)?,
-                plan: Plan::new(row.try_get("plan")?)?,
-                through: occurrence(row.try_get("through")?)?,
-                counts: JobCounts {
-                    ran: count("ran")?,
-                    failed: count("failed")?,
-                    interrupted: count("interrupted")?,
-                    missed: count("missed_ever")?,
-                    skipped: count("skipped_ever")?,
-                },
-                records: Vec::new(),
-            });
-        }
-        if let (Some(view), Some(record)) = (views.last_mut(), record(row)?) {
-            view.records.push(record);
+        let runs = rest
+            .iter()
+            .take_while(|row| row.try_get::<_, &str>("name").is_ok_and(|other| other == name))
+            .count();
+        let (of_this, others) = rest.split_at(runs);
+        rest = others;
+        match view(name, of_this) {
+            Ok(view) => views.push(view),
+            Err(Trouble::Damaged(how)) if !one => {
+                tracing::warn!(job = name, how, "a job is left out: it is damaged");
+            }
+            Err(trouble) => return Err(trouble),
         }
     }
     Ok(views)
+}
+
+fn view(name: &str, rows: &[Row]) -> Result<JobView, Trouble> {
+    let row = rows.first().ok_or_else(|| Trouble::damaged("a job without a row"))?;
+    let count = |column| Ok::<_, Trouble>(unsigned(row.try_get(column)?));
+    Ok(JobView {
+        job: ResourceName::new(name)?,
+        plan: Plan::new(row.try_get("plan")?)?,
+        through: occurrence(row.try_get("through")?)?,
+        counts: JobCounts {
+            ran: count("ran")?,
+            failed: count("failed")?,
+            interrupted: count("interrupted")?,
+            missed: count("missed_ever")?,
+            skipped: count("skipped_ever")?,
+        },
+        records: rows.iter().map(record).filter_map(Result::transpose).collect::<Result<_, _>>()?,
+    })
 }
 
 fn run(row: &Row) -> Result<JobRecord, Trouble> {

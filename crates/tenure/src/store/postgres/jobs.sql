@@ -109,7 +109,8 @@ BEGIN
     ELSIF last.state = 0 AND last.token = its_token THEN
         -- Its reply was lost.
         what := 0;
-    ELSIF again AND last.state <> 1 THEN
+    -- Not under the token under which it was begun: that would be late, for it has ended since.
+    ELSIF again AND last.state <> 1 AND last.token <> its_token THEN
         done := interrupt(h.where_id, NULL);
         UPDATE run SET attempt = least(attempt + 1, 4294967295), token = its_token, worker = h.called,
             began_at = h.now_us, took_us = NULL, state = 0, note = '' WHERE resource = h.where_id AND occurrence = number;
@@ -164,7 +165,14 @@ BEGIN
         ORDER BY s.name, r.occurrence;
 END $$;
 
--- Sends to all who listen, if this is the owner; else to nobody. The channel is that of the resource in this namespace.
+-- Where the messages of a resource go. Whoever can connect may listen and notify, so its name is a secret of those who may
+-- call this.
+CREATE FUNCTION @schema@.channel(resource_name text) RETURNS text @reads@ AS $$
+BEGIN
+    RETURN (SELECT 'tenure_' || left(encode(sha256(convert_to(secret || ' ' || resource_name, 'UTF8')), 'hex'), 32) FROM meta);
+END $$;
+
+-- Sends to all who listen, if this is the owner; else to nobody.
 CREATE FUNCTION @schema@.publish(
     who bytea, resource_name text, its_token bigint, patience integer, bytes bytea
 ) RETURNS boolean @changes@ AS $$
@@ -176,7 +184,7 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM pg_notify(
-        'tenure_' || left(encode(sha256(convert_to('@schema@ ' || resource_name, 'UTF8')), 'hex'), 32),
+        channel(resource_name),
         h.seat || ' ' || its_token || ' ' || translate(encode(bytes, 'base64'), E'\n', '')
     );
     RETURN true;

@@ -14,7 +14,7 @@ use super::url::Target;
 use crate::Error;
 
 /// Grows with every change of the tables or functions.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 /// What is made, in this order.
 const PARTS: [&str; 6] = [
     include_str!("tables.sql"),
@@ -60,9 +60,9 @@ SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off",
     ("@owners@", "SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp"),
 ];
 /// What a worker calls; everything else is for these.
-const CALLED: [&str; 18] = [
+const CALLED: [&str; 19] = [
     "version", "see", "open", "renew", "held", "close", "claim", "release", "attend", "begin", "finish",
-    "jobs", "publish", "ask", "evict", "look", "past", "setup",
+    "jobs", "publish", "channel", "ask", "evict", "look", "past", "setup",
 ];
 /// The oldest that the functions work on.
 const OLDEST_SERVER: i32 = 130_000;

@@ -42,7 +42,9 @@ BEGIN
     END IF;
     -- Those whom another is about to delete are left to it.
     DELETE FROM history WHERE id IN (
-        SELECT id FROM history WHERE id <= number - (SELECT history_most FROM meta)
+        SELECT id FROM history WHERE id <= (
+            -- By count: numbers are also used by what was taken back.
+            SELECT id FROM history ORDER BY id DESC OFFSET (SELECT history_most FROM meta) LIMIT 1)
         ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED
     );
     RETURN true;
@@ -151,7 +153,7 @@ BEGIN
             ) OR EXISTS (
                 SELECT FROM waiter AS w WHERE w.resource = ANY (ids)
                     AND (SELECT ended_at IS NULL AND expires_at > j.judged FROM lease WHERE id = w.lease) IS NOT TRUE
-            )), CASE WHEN NOT waits THEN ids END
+            )), CASE WHEN NOT waits THEN ids END, NULL::bigint[], NULL::bigint[]
         INTO STRICT c
         FROM meta AS m, LATERAL (
             SELECT life(m.tableoid), now_us, least(vouched_for, now_us) FROM (SELECT clock() OFFSET 0) AS t (now_us) OFFSET 0

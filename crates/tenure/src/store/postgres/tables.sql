@@ -16,7 +16,8 @@ CREATE TABLE @schema@.meta (
     life text NOT NULL, -- WAL timeline, start of the server, and this table's own number: a restored one has another
     quarantine_from bigint, -- absent: everybody of before has stopped
     longest_ns bigint NOT NULL DEFAULT 0,
-    history_most bigint NOT NULL DEFAULT 10000
+    history_most bigint NOT NULL DEFAULT 10000,
+    secret uuid NOT NULL DEFAULT gen_random_uuid() -- makes the channels of messages: who does not know it hears and sends none
 ) WITH (fillfactor = 50);
 
 -- No index on what a renewal changes, and room in each page: so every renewal is a heap-only update.

@@ -32,7 +32,8 @@ end
 if not latest or latest.occurrence ~= occurrence then return answer('taken', told(latest)) end
 -- Its reply was lost.
 if latest.state == 'running' and latest.token == token then return answer('begun', told(latest)) end
-if ARGV[7] == 'again' and latest.state ~= 'ran' then
+-- Not under the token under which it was begun: that would be late, for it has ended since.
+if ARGV[7] == 'again' and latest.state ~= 'ran' and latest.token ~= token then
   interrupt(job)
   latest.attempt = math.min(latest.attempt + 1, MOST_ATTEMPTS)
   return run_now()

@@ -1,5 +1,5 @@
 -- Frees the ticket, and wakes the first two who wait. Says what to answer; nothing when it is not usual.
-local unheard = false -- the ticket is free already, but the first of them does not listen
+local unheard = false -- the ticket is free already, but one of them does not listen
 
 local function release_usual()
   if #ARGV ~= 7 or ARGV[7] == 'stepped-down' then return nil end
@@ -24,7 +24,7 @@ local function release_usual()
   write_down(call, now, ARGV[7], name, label, '0', term, token)
   call('HSET', SEATS, seat, int(now))
   for index, waiter in ipairs(waiters) do
-    if call('PUBLISH', waiter[1], waiter[2] .. ' ' .. name) == 0 and index == 1 then
+    if call('PUBLISH', waiter[1], waiter[2] .. ' ' .. name) == 0 then
       unheard = true
       return nil
     end

@@ -142,6 +142,8 @@ impl Step<'_> {
         match latest.state {
             // Its reply was lost.
             JobState::Running if latest.token == holder.token => Ok(JobSaid::Begun(latest)),
+            // Late: this owner has begun it, and it has ended since.
+            _ if latest.token == holder.token => Ok(JobSaid::Taken(Some(latest))),
             JobState::Running | JobState::Failed | JobState::Interrupted if begin.again => {
                 let JobRecord { attempt, key_token, missed, skipped, .. } = latest;
                 let attempt = attempt.saturating_add(1);
