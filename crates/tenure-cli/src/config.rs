@@ -110,7 +110,10 @@ fn refuse_misspelt(name: &str) -> Result<(), Failure> {
     if RESERVED.contains(&name) || name == FILE_VARIABLE {
         return Ok(());
     }
-    let near = KNOWN.iter().map(Known::variable).find(|known| strsim::osa_distance(name, known) <= 2);
+    // Of a short one two letters are most of it.
+    let most = |known: &str| if known.len() < "TENURE_".len() + 4 { 1 } else { 2 };
+    let is_near = |known: &String| strsim::osa_distance(name, known) <= most(known);
+    let near = KNOWN.iter().map(Known::variable).find(is_near);
     near.map_or(Ok(()), |near| {
         Err(Failure::new(format!("there is no setting {name}")).hint(format!("did you mean {near}?")))
     })

@@ -21,7 +21,8 @@ pub(crate) async fn jobs(typed: args::Cron) -> Result<Exit, Failure> {
     let one = typed.history.map(|name| named(&name, ResourceName::new)).transpose()?;
     let reading = Reading::meant_by(typed.at)?;
     let views = match (reading.open().await?, &one) {
-        (None, _) => Vec::new(),
+        (None, None) => Vec::new(),
+        (None, Some(name)) => return Err(unknown(name.as_str(), &[])),
         (Some(store), None) => store.jobs().await?,
         (Some(store), Some(name)) => match store.job(&format!("{PREFIX}{name}")).await? {
             Some(view) => vec![view],

@@ -25,7 +25,7 @@ around the current folder; or a small service that runs. Nothing that is there i
 
 pub(crate) const AFTER: &str = "\
 Examples:
-  tenure new app shop && cd shop && cargo run
+  tenure new app shop --tenure-path ../tenure && cd shop && cargo run
   tenure new module student --resource echo --resource report:2
   tenure new module mails --resource send --tickets 3";
 
@@ -46,8 +46,8 @@ order on SIGTERM and SIGINT. Its store is $TENURE_STORE, else the file tenure.db
 
 const AFTER_APP: &str = "\
 Examples:
-  tenure new app shop && cd shop && cargo run     # in two terminals
-  tenure new app shop --tenure-path ../tenure     # with a checkout of Tenure";
+  tenure new app shop --tenure-path ../tenure     # with a checkout of Tenure
+  cd shop && cargo run                            # in two terminals";
 
 /// What was typed.
 #[derive(Debug, clap::Args)]
@@ -107,7 +107,7 @@ fn module(typed: &Module) -> Result<Exit, Failure> {
     let wired = project.wired(&name)?;
 
     write_new(&file, &texts::module(&name, &resources))?;
-    if let Err(error) = fs::write(&project.root, &wired.text) {
+    if let Err(error) = replace(&project.root, &wired.text) {
         // Ours, and of no use without being declared.
         let _stays = fs::remove_file(&file);
         return Err(cannot(&format!("write `{}`", project.shown(&project.root)), &error));
@@ -129,12 +129,30 @@ fn module(typed: &Module) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
+/// Whatever happens meanwhile, the file is there as it was or as it is to be.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let beside = path.with_extension(format!("rs.{}", std::process::id()));
+    let written = fs::metadata(path).and_then(|found| {
+        fs::write(&beside, text)?;
+        fs::set_permissions(&beside, found.permissions())?;
+        fs::rename(&beside, path)
+    });
+    if written.is_err() {
+        let _stays = fs::remove_file(&beside);
+    }
+    written
+}
+
 fn app(typed: &App) -> Result<Exit, Failure> {
     let name = PackageName::of(&typed.path)?;
-    let tenure = typed.tenure_path.as_deref().map(project::checkout).transpose()?;
+    let path = typed.tenure_path.as_deref().ok_or_else(|| {
+        Failure::new("the crate `tenure` is not published yet")
+            .hint("name a checkout of Tenure: --tenure-path PATH")
+    })?;
+    let tenure = project::checkout(path)?;
     let here = std::env::current_dir().map_err(|error| cannot("tell the current folder", &error))?;
     let workspace = project::workspace_around(&here.join(&typed.path));
-    let files = texts::app(&name, tenure.as_deref())?;
+    let files = texts::app(&name, &tenure)?;
 
     let folder = typed.path.display();
     match fs::create_dir(&typed.path) {

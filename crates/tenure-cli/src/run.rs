@@ -262,6 +262,10 @@ impl Work<'_> {
         // Without the lock the command could be taken for dead while it lives.
         let lock = match own.lock().await {
             Ok(lock) => lock,
+            Err(_) if !own.holds() => {
+                own.lost().await;
+                return not_begun();
+            }
             Err(error) => return Outcome::NotRun(Exit::FAILED, error.into()),
         };
         let name = self.settings.program.to_string_lossy().into_owned();

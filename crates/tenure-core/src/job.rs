@@ -146,7 +146,7 @@ pub enum JobAct {
     Attend {
         /// The schedule, for people and for noticing that the name is used with another one.
         plan: Plan,
-        /// For a new job: nothing up to here counts as missed. Beyond [`HEAD_START`] it is cut there.
+        /// For a new job, or a new plan: nothing up to here counts as missed. Beyond [`HEAD_START`] it is cut there.
         from: Occurrence,
     },
     /// Claim an occurrence, to run it now.

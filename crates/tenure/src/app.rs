@@ -180,9 +180,13 @@ enum Goes {
 /// hangs does, when the time is over.
 async fn close(worker: &Worker, modules: Vec<Box<dyn Part>>, limit: Duration) -> Result<(), Error> {
     let for_work = limit * 2 / 3;
-    worker.shutdown_within(for_work).await;
+    let mut closed = match worker.shutdown_within(for_work).await {
+        true => Ok(()),
+        false => {
+            Err(Error::unavailable(format!("work did not end, or was not released, within {for_work:?}")))
+        }
+    };
     let mut over = pin!(worker.inner.sleep(limit - for_work));
-    let mut closed = Ok(());
     for module in modules.into_iter().rev() {
         let name = module.name();
         let done = tokio::select! {

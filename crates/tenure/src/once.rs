@@ -293,7 +293,7 @@ async fn try_it<R: Tried>(
     observe::once_began(&resource, record.attempt);
     let began = entered.worker().clocks.now();
     let work = Box::pin(work(entered.view(grant)).instrument(observe::span(&resource, grant)));
-    let ended = until_it_has_to_end(entered, &own, work).await;
+    let ended = until_it_has_to_end(entered, work).await;
     let took = entered.worker().clocks.now().longest_since(began);
     let Some(tried) = ended.filter(|ended| !ended.is_unfinished()).map(Tried::tried) else {
         observe::run_ended(&resource, "stopped", took);
@@ -320,12 +320,8 @@ async fn try_it<R: Tried>(
 /// Lets the work run. When the ownership ends it may wind down until the harder stop; what it came to until then counts.
 async fn until_it_has_to_end<R>(
     entered: &mut Entered,
-    own: &Ownership,
     mut work: std::pin::Pin<Box<impl Future<Output = R>>>,
 ) -> Option<R> {
-    if let Ok(done) = own.run(&mut work).await {
-        return Some(done);
-    }
     loop {
         tokio::select! {
             biased;

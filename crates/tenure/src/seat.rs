@@ -145,7 +145,8 @@ impl Seat {
         let winds_down = || {
             let latest = (*self.latest()).filter(|latest| latest.grant.token == token);
             latest.is_some_and(|latest| {
-                latest.protection == Protection::Lease && latest.ending.is_some_and(Ending::is_gentle)
+                // Why it ends may not be written down yet.
+                latest.protection == Protection::Lease && latest.ending.is_none_or(Ending::is_gentle)
             })
         };
         self.holds(token) || self.is_trusted() && winds_down()

@@ -195,14 +195,16 @@ impl Worker {
         self.shutdown_within(limit).await;
     }
 
-    /// The same with a limit of one's own.
-    pub async fn shutdown_within(&self, limit: Duration) {
+    /// The same with a limit of one's own. Says whether all was done within it.
+    pub async fn shutdown_within(&self, limit: Duration) -> bool {
         let (done, is_done) = oneshot::channel();
-        if self.inner.commands.send(Command::ShutDown(done)).is_ok() {
-            tokio::select! {
-                _ = is_done => {}
-                () = self.inner.sleep(limit) => {}
-            }
+        if self.inner.commands.send(Command::ShutDown(done)).is_err() {
+            return true;
+        }
+        tokio::select! {
+            biased;
+            _ = is_done => true,
+            () = self.inner.sleep(limit) => false,
         }
     }
 }

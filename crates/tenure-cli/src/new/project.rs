@@ -196,6 +196,11 @@ fn own_beginning(lines: &[&str]) -> usize {
                 }
             }
             end = at;
+        } else if line.starts_with("/*") {
+            // A licence, mostly; what is about the whole file may follow.
+            let ends = lines[at..].iter().position(|line| line.contains("*/"));
+            at += ends.map_or(lines.len(), |ends| ends + 1);
+            end = at;
         } else if line.starts_with("//!") || line.starts_with("#!") {
             at += 1;
             end = at;
@@ -217,11 +222,15 @@ fn own_beginning(lines: &[&str]) -> usize {
 fn with_registration(text: &str, registration: &str) -> Option<String> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let marked = lines.iter().position(|line| line.trim_start().starts_with(MARKER));
+    // Other crates have an `App`, too.
+    let is_used = lines.iter().any(|line| line.starts_with("use tenure::") && line.contains("App"));
+    let is_made = |line: &str| {
+        ["App::connect(", "App::new("]
+            .iter()
+            .any(|made| line.contains(&format!("tenure::{made}")) || is_used && line.contains(made))
+    };
     let running = || {
-        let made = lines.iter().position(|line| {
-            !line.trim_start().starts_with("//")
-                && (line.contains("App::connect(") || line.contains("App::new("))
-        })?;
+        let made = lines.iter().position(|line| !line.trim_start().starts_with("//") && is_made(line))?;
         let is_run = |line: &&str| {
             line.trim_start().starts_with(".run()") || line.trim_start().starts_with(".run_until(")
         };

@@ -109,14 +109,11 @@ impl Camel {
     }
 }
 
-/// The files of a service. `tenure` is the folder of the crate, if it does not come from the registry.
-pub(super) fn app(name: &PackageName, tenure: Option<&str>) -> Result<[(&'static str, String); 4], Failure> {
+/// The files of a service. `tenure` is the folder of the crate.
+pub(super) fn app(name: &PackageName, tenure: &str) -> Result<[(&'static str, String); 4], Failure> {
     let name = name.as_str();
-    let source = match tenure {
-        None => format!("\"{}\"", env!("CARGO_PKG_VERSION")),
-        // As JSON quotes it, so does TOML.
-        Some(path) => format!("{{ path = {} }}", serde_json::Value::from(path)),
-    };
+    // As JSON quotes it, so does TOML.
+    let source = format!("{{ path = {} }}", serde_json::Value::from(tenure));
     let manifest = format!(
         "\
 [package]

@@ -123,6 +123,10 @@ impl Work<'_> {
                 let exit = not_run.unwrap_or_else(|| self.ended.get().map_or(Exit::FAILED, Exit::of));
                 Ok(Outcome::NotRun(exit, Failure::from(error)))
             }
+            // It ran, and that could not be written down: whoever asked us to stop has to know, too.
+            Err(error) if error.kind() == tenure::Kind::Unavailable => {
+                Ok(Outcome::NotRun(Exit::FAILED, Failure::from(error)))
+            }
             Err(error) => Err(error),
         }
     }

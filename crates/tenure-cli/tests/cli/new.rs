@@ -148,14 +148,23 @@ fn a_new_service_with_a_new_module_compiles_without_a_warning_and_runs() {
     assert!(second.ends().success());
 }
 
-#[test]
-fn what_it_depends_on_is_this_version_unless_a_checkout_is_named() {
-    let scene = Scene::new();
-    let (code, ..) = tenure(&scene, ".", &["new", "app", "shop"]);
-    assert_eq!(code, Some(0));
+/// A service that depends on this checkout.
+fn new_app(scene: &Scene, name: &str) -> (Option<i32>, String, String) {
+    let checkout = checkout();
+    tenure(scene, ".", &["new", "app", name, "--tenure-path", checkout.to_str().expect("UTF-8")])
+}
 
+#[test]
+fn a_service_depends_on_a_checkout_that_is_named() {
+    let scene = Scene::new();
+    let (code, _, error) = tenure(&scene, ".", &["new", "app", "shop"]);
+    assert_eq!(code, Some(125));
+    assert!(error.contains("hint: name a checkout of Tenure: --tenure-path PATH"), "{error}");
+    assert!(!scene.file("shop").exists());
+
+    assert_eq!(new_app(&scene, "shop").0, Some(0));
     let manifest = read(&scene, "shop/Cargo.toml");
-    assert!(manifest.contains(&format!("\ntenure = \"{}\"\n", env!("CARGO_PKG_VERSION"))), "{manifest}");
+    assert!(manifest.contains("\ntenure = { path = \"/"), "{manifest}");
     let (code, _, error) = tenure(&scene, ".", &["new", "app", "other", "--tenure-path", "shop"]);
     assert_eq!(code, Some(125));
     assert!(error.contains("`shop` is no checkout of Tenure: there is no package `tenure`"), "{error}");
@@ -167,7 +176,7 @@ fn a_service_inside_a_workspace_has_to_be_made_a_member() {
     let scene = Scene::new();
     write(&scene, "Cargo.toml", "[workspace]\nmembers = []\n");
 
-    let (code, _, hint) = tenure(&scene, ".", &["new", "app", "shop"]);
+    let (code, _, hint) = new_app(&scene, "shop");
 
     assert_eq!(code, Some(0));
     assert!(hint.contains("hint: add `shop` to the members of `") && hint.contains("/Cargo.toml`"), "{hint}");
@@ -177,7 +186,7 @@ fn a_service_inside_a_workspace_has_to_be_made_a_member() {
 #[test]
 fn nothing_that_is_there_is_overwritten() {
     let scene = Scene::new();
-    assert_eq!(tenure(&scene, ".", &["new", "app", "shop"]).0, Some(0));
+    assert_eq!(new_app(&scene, "shop").0, Some(0));
     let module = ["new", "module", "student", "--resource", "echo"];
     assert_eq!(tenure(&scene, "shop", &module).0, Some(0));
     let before = (read(&scene, "shop/src/student.rs"), read(&scene, "shop/src/main.rs"));
@@ -194,10 +203,35 @@ fn nothing_that_is_there_is_overwritten() {
     assert!(error.contains("`src/main.rs` has a module `student` already; nothing was written"), "{error}");
     assert!(!scene.file("shop/src/student.rs").exists());
 
-    let (code, _, error) = tenure(&scene, ".", &["new", "app", "shop"]);
+    let (code, _, error) = new_app(&scene, "shop");
     assert_eq!(code, Some(125));
     assert!(error.contains("`shop` is there already; nothing was written"), "{error}");
     assert_eq!(before.1, read(&scene, "shop/src/main.rs"));
+}
+
+#[test]
+fn a_service_whose_folder_cannot_be_made_is_not_begun() {
+    let scene = Scene::new();
+
+    let (code, told, error) = new_app(&scene, "no/shop");
+
+    assert_eq!((code, told.as_str()), (Some(125), ""));
+    assert!(error.contains("cannot make the folder `no/shop`: No such file or directory"), "{error}");
+}
+
+#[test]
+fn the_application_of_another_crate_is_left_alone_and_a_licence_stays_above() {
+    let scene = Scene::new();
+    write(&scene, "Cargo.toml", MANIFEST);
+    let main = "/*\n licence\n*/\n//! What it is.\n#![allow(dead_code)]\n\nfn main() {\n    HttpServer::new(|| App::new())\n        .run();\n}\n";
+    write(&scene, "src/main.rs", main);
+
+    let (code, _, hint) = tenure(&scene, ".", &["new", "module", "student", "--resource", "echo"]);
+
+    assert_eq!(code, Some(0), "{hint}");
+    assert!(hint.contains("to your `tenure::App`"), "{hint}");
+    let expected = main.replace("\n\nfn main", "\n\nmod student;\n\nfn main");
+    assert_eq!(read(&scene, "src/main.rs"), expected);
 }
 
 // req: A4
@@ -277,7 +311,6 @@ fn what_cannot_be_is_refused_with_a_sentence_and_nothing_is_written() {
             "--resource <RESOURCE[:K]>",
         ),
         (&[], &["new", "app", "../Shop"], "a package cannot be called \"../Shop\""),
-        (&[], &["new", "app", "no/shop"], "cannot make the folder `no/shop`: No such file or directory"),
         (&[], &["new", "thing"], "unrecognized subcommand 'thing'"),
     ] {
         let scene = Scene::new();

@@ -88,11 +88,15 @@ impl Ledger {
     }
 
     fn attend(&mut self, here: Here, holder: &Holder, plan: &Plan, from: Occurrence) -> JobSaid {
-        let new = || Job::new(plan.clone(), from.min(WallTime::from_micros(here.wall).head_start()));
-        let job = self.jobs.entry(holder.resource.clone()).or_insert_with(new);
+        let from = from.min(WallTime::from_micros(here.wall).head_start());
+        let job = self.jobs.entry(holder.resource.clone()).or_insert_with(|| Job::new(plan.clone(), from));
         job.interrupt(|running| running != holder.token);
         let before = core::mem::replace(&mut job.plan, plan.clone());
         let replaced = (before != *plan).then_some(before);
+        if replaced.is_some() {
+            // What the new plan would have had before was never to be.
+            job.through = job.through.max(from);
+        }
         JobSaid::Attended { through: job.through, latest: job.latest(), replaced }
     }
 

@@ -131,6 +131,10 @@ pub async fn another_plan_replaces_the_one_before_and_that_is_said_once(fixture:
         assert_eq!(world.attend_with(&a, after).await, attended(0, None, None));
         assert_eq!(world.job().await.plan.as_str(), after);
     }
+    // What a new plan would have had before it was brought was never to be; a mark that is further on stays.
+    assert_eq!(world.step(&a, attend_of("new", at(9))).await, attended(9, None, Some(strange)));
+    assert_eq!(world.step(&a, attend_of("newer", at(5))).await, attended(9, None, Some("new")));
+    assert_eq!(world.step(&a, attend_of("newer", at(20))).await, attended(9, None, None));
 }
 
 /// What the last owner left in the middle is interrupted as soon as the next one takes the job up.

@@ -145,8 +145,8 @@ struct Term<'a> {
 struct Course {
     /// Every occurrence up to here is claimed, or does not count.
     through: Second,
-    /// To be run again.
-    again: Option<Occurrence>,
+    /// To be claimed first: it is to be run again, or the store said that it is too early for it.
+    first: Option<Begin>,
     /// When the last run ended.
     busy_until: Option<Second>,
     /// What is left out up to here has been told.
@@ -178,6 +178,8 @@ impl Term<'_> {
                     if !std::mem::replace(&mut course.is_early, true) {
                         self.tell(&Change::Skipped { count: 1, reason: Skipped::TooEarly });
                     }
+                    // This one, and not a later one by a clock that goes on being wrong: else none would ever be run.
+                    course.first = Some(begin);
                     self.pause(place, PAUSE).await;
                 }
                 // The store knows better who owns: we hear of it before long.
@@ -211,16 +213,17 @@ impl Term<'_> {
             }
             let is_repeated =
                 |left: &JobRecord| self.job.interrupted == Interrupted::Again && left.attempt < MOST_ATTEMPTS;
-            let again = left.filter(is_repeated).map(|left| left.occurrence);
-            let through = second_of(through);
-            return Some(Course { through, again, busy_until: None, told: through, is_early: false });
+            let again =
+                |left: JobRecord| Begin { occurrence: left.occurrence, missed: 0, skipped: 0, again: true };
+            let (first, through) = (left.filter(is_repeated).map(again), second_of(through));
+            return Some(Course { through, first, busy_until: None, told: through, is_early: false });
         }
     }
 
     /// Waits for what is due, and says what is to be claimed; nothing when the ownership ends first.
     async fn next(&self, place: &mut Place<'_>, course: &mut Course) -> Option<Begin> {
-        if let Some(occurrence) = course.again.take() {
-            return Some(Begin { occurrence, missed: 0, skipped: 0, again: true });
+        if let Some(begin) = course.first.take() {
+            return Some(begin);
         }
         loop {
             let (now, job) = (self.now(place), self.job);

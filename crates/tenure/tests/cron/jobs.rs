@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tenure::cron::{Change, Cron, Misfire};
-use tenure::store::Opened;
-use tenure::{JobState, Kind, Worker};
+use tenure::cron::{Change, Cron, Misfire, Skipped};
+use tenure::store::{MemoryStore, Opened};
+use tenure::{ClockByHand, JobState, Kind, Timing, Worker};
 use tokio::sync::Notify;
 
 use super::links::Link;
@@ -103,6 +103,35 @@ async fn a_name_that_is_used_with_another_plan_is_told_and_one_that_this_worker_
     let change = stage.next(&mut changes).await;
     assert_eq!(change, Change::PlanChanged { before: "* * * * * * UTC".into() });
     assert_eq!(stage.job("cron:job").await.plan.as_str(), "*/2 * * * * * Europe/Berlin");
+}
+
+#[tokio::test]
+async fn an_owner_whose_clock_is_far_ahead_waits_until_the_store_has_come_near_and_then_runs_the_job() {
+    let (clock, ahead, book) = (ClockByHand::new(), ClockByHand::new(), Book::default());
+    ahead.advance(Duration::from_secs(300));
+    let store = Arc::new(MemoryStore::by_hand(clock.clone()));
+    let opened = Opened::by_hand(store, ahead.clone()).expect("a thread");
+    let builder = Worker::on(opened).timing(Timing::new(super::TTL).expect("sound"));
+    let worker = builder.connect().await.expect("a worker");
+    let mut builder = worker.cron("job", EVERY_SECOND);
+    let mut changes = builder.changes();
+    let _job = builder.with(book.clone()).run(async |tick, book| book.write(&tick)).expect("it begins");
+
+    let mut by = 0;
+    soon(async {
+        while book.len() == 0 {
+            by += 1;
+            clock.advance(Duration::from_millis(100));
+            ahead.advance(Duration::from_millis(100));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+
+    // Not more than a minute before its time by the store's clock.
+    assert!(by >= 2_390, "{by}");
+    let told = soon(changes.next()).await;
+    assert_eq!(told, Some(Change::Skipped { count: 1, reason: Skipped::TooEarly }));
 }
 
 #[tokio::test]

@@ -181,3 +181,26 @@ async fn work_that_says_that_it_is_unfinished_is_found_interrupted_and_tried_aga
     assert_eq!(attempts.load(Ordering::SeqCst), 2);
     assert!(matches!(soon(ownerships.next()).await, Some(Change::Acquired(_))));
 }
+
+/// What it came to counts, although the ownership ended while it was at it.
+// req: E13
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_ends_in_the_poll_in_which_its_ownership_ends_is_done() {
+    let opened = opened();
+    let (one, two) = (worker(&opened, "one").await, worker(&opened, "two").await);
+    let leaver = one.clone();
+
+    let once = soon(one.once("migration-42", async |own| {
+        let leaver = leaver.clone();
+        tokio::spawn(async move { leaver.shutdown().await });
+        // As a migration does that is not async.
+        while own.holds() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }));
+
+    assert_eq!(once.await.expect("it is done"), Once::Ran);
+    let mut is_done_again = false;
+    let later = soon(two.once("migration-42", async |_| is_done_again = true)).await;
+    assert_eq!((by(&later.expect("an answer")), is_done_again), ("one", false));
+}

@@ -64,7 +64,9 @@ BEGIN
     IF NOT FOUND THEN
         INSERT INTO job (resource, plan, through) VALUES (h.where_id, its_plan, least(since, head_start(h.now_us)));
     ELSIF plan_before <> its_plan THEN
-        UPDATE job SET plan = its_plan WHERE resource = h.where_id;
+        -- What the new plan would have had before was never to be.
+        UPDATE job SET plan = its_plan, through = greatest(through, least(since, head_start(h.now_us)))
+            WHERE resource = h.where_id;
     END IF;
     RETURN QUERY SELECT * FROM told(h.where_id, 0, nullif(plan_before, its_plan));
 END $$;

@@ -92,18 +92,23 @@ impl Step<'_> {
     }
 
     fn attend(&mut self, owner: &Owner, holder: &Holder, plan: &Plan, from: Occurrence) -> Outcome<JobSaid> {
+        let from = from.min(WallTime::from_micros(self.wall).head_start());
         let found = Job::find(self.db, self.namespace, &holder.resource)?;
         let is_new = found.is_none();
         let mut job = found.unwrap_or_else(|| Job {
             row: owner.resource,
             plan: plan.clone(),
-            through: from.min(WallTime::from_micros(self.wall).head_start()),
+            through: from,
             counts: JobCounts::default(),
             latest: None,
         });
         let is_left = job.interrupt(self.db, |running| running != holder.token)?;
         let before = std::mem::replace(&mut job.plan, plan.clone());
         let replaced = (before != *plan).then_some(before);
+        if replaced.is_some() {
+            // What the new plan would have had before was never to be.
+            job.through = job.through.max(from);
+        }
         if is_new || is_left || replaced.is_some() {
             job.save(self.db)?;
         }
