@@ -180,11 +180,6 @@ impl Listening {
         add: impl FnOnce(Option<Subscriber>) -> Subscriber,
     ) -> Result<(), Trouble> {
         let _turn = self.state.turn.lock().await;
-        {
-            let mut subscribers = lock(&self.state.subscribers);
-            let added = add(subscribers.remove(channel));
-            subscribers.insert(channel.to_owned(), added);
-        }
         // A name of letters and digits. Others wait for this turn, so a link that is dead without a word must not hold it.
         let listen = format!("LISTEN {channel}");
         let Ok(listened) = tokio::time::timeout(PULSE, self.client.batch_execute(&listen)).await else {
@@ -192,6 +187,12 @@ impl Listening {
             return Err(Error::unavailable("the connection that listens does not answer").into());
         };
         listened?;
+        {
+            // After that, so that nobody hears what was sent before it came: the server sends such things first.
+            let mut subscribers = lock(&self.state.subscribers);
+            let added = add(subscribers.remove(channel));
+            subscribers.insert(channel.to_owned(), added);
+        }
         if self.is_well() {
             Ok(())
         } else {

@@ -78,41 +78,6 @@ BEGIN
     END IF;
 END $$;
 
--- What a connection does for the first time is compiled and planned first, which takes ten times as long as doing it. So
--- each of them takes over from a dead owner once, before it reads any clock, on rows that nobody sees and that are taken
--- back. Else the first answers would be late, and hold back what a worker vouches for, for a whole ttl; and so would be
--- the one that counts.
-CREATE FUNCTION @schema@.warm() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-#variable_conflict use_column
-DECLARE
-    -- Of the connection, like the plans. A pooler may have it serve several namespaces.
-    known text := concat(current_setting('tenure.warm', true));
-    dead bytea;
-    next bytea;
-    called text;
-BEGIN
-    IF position('@schema@' IN known) > 0 THEN
-        RETURN true;
-    END IF;
-    known := set_config('tenure.warm', known || '@schema@', false);
-    called := md5(random()::text);
-    dead := decode(called, 'hex');
-    next := sha256(dead);
-    BEGIN
-        INSERT INTO lease (bearer, ttl_ns, opened_at, expires_at, label, metadata)
-            SELECT bearer, 60000000000, clock(), clock() + 60000000, called, '{}' FROM unnest(ARRAY[dead, next]) AS bearer;
-        PERFORM claim(dead, 1, NULL, 0, 1000, ARRAY[called], ARRAY[1], ARRAY[0], true);
-        PERFORM claim(next, 1, NULL, 0, 1000, ARRAY[called], ARRAY[1], ARRAY[0], true);
-        UPDATE lease SET expires_at = opened_at WHERE bearer = dead;
-        PERFORM claim(next, 2, NULL, 0, 1000, ARRAY[called], ARRAY[1], ARRAY[0], true);
-        PERFORM release(next, 3, NULL, 0, 1000, ARRAY[called], ARRAY[0], true);
-        RAISE EXCEPTION 'done';
-    EXCEPTION WHEN OTHERS THEN
-        -- Nothing of it is left. If it failed, so will what was asked, or it takes a little longer.
-    END;
-    RETURN true;
-END $$;
-
 -- Forgets a few leases that died an hour ago, as far as the caller can vouch for it. One that a resource still
 -- names is kept until that is looked at. Waits for nobody.
 CREATE FUNCTION @schema@.sweep(now_us bigint, vouched_for bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
@@ -166,7 +131,6 @@ BEGIN
         now_us := clock();
         RETURN;
     END IF;
-    done := warm();
     done := sweep(clock(), vouched_for);
     now_us := clock();
     INSERT INTO lease (bearer, ttl_ns, opened_at, expires_at, label, metadata)

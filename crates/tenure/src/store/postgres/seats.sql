@@ -115,7 +115,7 @@ CREATE FUNCTION @schema@.stand(
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    done boolean := ready(patience) AND warm();
+    done boolean := ready(patience);
     ids bigint[];
     all_made boolean := false;
 BEGIN
