@@ -130,8 +130,9 @@ async fn an_owner_whose_clock_is_far_ahead_waits_until_the_store_has_come_near_a
 
     // Not more than a minute before its time by the store's clock.
     assert!(by >= 2_390, "{by}");
-    let told = soon(changes.next()).await;
-    assert_eq!(told, Some(Change::Skipped { count: 1, reason: Skipped::TooEarly }));
+    // By its own clock it missed some before that.
+    let is_told = |change| change == Some(Change::Skipped { count: 1, reason: Skipped::TooEarly });
+    while !is_told(soon(changes.next()).await) {}
 }
 
 #[tokio::test]
