@@ -11,7 +11,7 @@ use crate::{Error, Worker};
 /// Whatever went wrong in a module.
 pub type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A part of an application: what it owns ([`resources!`](crate::resources)), what it does when the application starts, and
+/// A part of an application: what it owns ([`resources!`](macro@crate::resources)), what it does when the application starts, and
 /// what it does when it closes.
 ///
 /// ```
