@@ -138,7 +138,9 @@ impl Ledger {
             Call::Held => self.held(request.lease),
             Call::Close(why) => self.close(here, request.lease, *why),
         };
-        Answer { stamp: Stamp { now: here.now, incarnation: here.incarnation, longest: self.longest }, said }
+        let stamp =
+            Stamp { now: here.now, shown: here.now, incarnation: here.incarnation, longest: self.longest };
+        Answer { stamp, said }
     }
 
     /// The wake-ups that the last operations gave rise to. They are to be sent after the change is durable.

@@ -135,8 +135,11 @@ pub struct Answer {
 /// What every answer tells of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// The store's clock when it applied the request.
+    /// The store's clock when it applied the request: by this it decided.
     pub now: StoreTime,
+    /// The store's clock when it made the answer: from this on spans are counted, and by this the worker watches the clock.
+    /// The same as `now` where nothing takes long in between.
+    pub shown: StoreTime,
     /// Which life of the store this is.
     pub incarnation: Incarnation,
     /// The longest ttl that the namespace has seen.

@@ -1372,7 +1372,7 @@ fn every_answer_names_the_time_the_incarnation_and_the_longest_ttl() {
         let request = store.request(a, 50, call);
         let answer = store.ledger.apply(store.here(), &request);
 
-        let stamp = Stamp { now: store.now, incarnation: store.incarnation, longest: TTL };
+        let stamp = Stamp { now: store.now, shown: store.now, incarnation: store.incarnation, longest: TTL };
         assert_eq!(answer.stamp, stamp, "{request:?}");
     }
 }

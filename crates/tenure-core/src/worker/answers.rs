@@ -19,7 +19,7 @@ impl Worker {
         let Answer { stamp, said } = answer;
         self.misses = 0;
         self.longest = self.longest.max(stamp.longest);
-        self.watch.note(now.at, request.asked_at, stamp.now, self.timing.ttl(), self.longest);
+        self.watch.note(now.at, request.asked_at, stamp.shown, self.timing.ttl(), self.longest);
         if matches!(request.call, Call::Close(_)) {
             self.farewells.retain(|farewell| farewell.id != request.lease);
             return;

@@ -445,7 +445,7 @@ fn looks_are_spread_by_the_jitter_and_the_first_in_line_least() {
     };
 
     assert_eq!(looks(0, 0), 3_200);
-    assert_eq!(looks(65_535, 0), 3_210);
+    assert_eq!(looks(65_535, 0), 3_204);
     assert_eq!(looks(65_535, 3), 3_400);
 }
 
@@ -634,6 +634,20 @@ fn a_request_carries_the_store_time_that_the_worker_can_vouch_for() {
 
     stage.pass(100);
     stage.answer(Said::Opened);
+
+    assert_eq!(stage.sent.as_ref().unwrap().judged_by, Some(store_time(stage.now)));
+}
+
+#[test]
+fn what_a_store_spends_after_it_decided_holds_back_nothing() {
+    let mut stage = Stage::new();
+    stage.enter("r");
+    let open = stage.sent.clone().unwrap();
+    stage.pass(100);
+
+    let mut answer = stamped(Said::Opened, 1, stage.now - 30);
+    answer.stamp.shown = store_time(stage.now);
+    stage.feed(Input::Answered(open, answer));
 
     assert_eq!(stage.sent.as_ref().unwrap().judged_by, Some(store_time(stage.now)));
 }
@@ -1039,7 +1053,8 @@ fn store_time(now: u64) -> StoreTime {
 }
 
 fn stamped(said: Said, incarnation: u128, now: u64) -> Answer {
-    let stamp = Stamp { now: store_time(now), incarnation: Incarnation(incarnation), longest: TTL };
+    let (now, incarnation) = (store_time(now), Incarnation(incarnation));
+    let stamp = Stamp { now, shown: now, incarnation, longest: TTL };
     Answer { stamp, said }
 }
 

@@ -76,6 +76,7 @@ impl<F: Fixture> World<F> {
     pub(super) async fn answer(&mut self, lease: LeaseId, seq: u64, call: Call) -> Answer {
         let request = request(lease, seq, self.judged_by, self.heard, call);
         let answer = answered(self.store.call(&request)).await;
+        assert!(answer.stamp.shown >= answer.stamp.now, "answered before it was decided: {:?}", answer.stamp);
         if let Some(last) = self.last {
             let Stamp { incarnation, longest, .. } = answer.stamp;
             assert_eq!(incarnation, last.incarnation, "the store began another life without a restart");
@@ -104,7 +105,12 @@ impl<F: Fixture> World<F> {
 
     /// When the last request was applied.
     pub(super) fn answered_at(&self) -> StoreTime {
-        self.last.expect("something was asked").now
+        self.stamp().now
+    }
+
+    /// When the last answer was made: from then on spans are counted.
+    pub(super) fn shown_at(&self) -> StoreTime {
+        self.stamp().shown
     }
 
     pub(super) fn stamp(&self) -> Stamp {

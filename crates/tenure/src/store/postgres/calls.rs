@@ -27,6 +27,8 @@ const BRIEFLY: Duration = Duration::from_millis(100);
 const BATCH_WAITS_FOR: Duration = Duration::from_millis(500);
 /// When to look again for what was left.
 const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Nobody is told to look again sooner.
+const SOONEST: Duration = Duration::from_millis(1);
 /// The answer about a resource that another transaction holds.
 const LEFT_OUT: i64 = 4;
 /// How often a request is sent again because another transaction went first, or because the store was reborn.
@@ -219,8 +221,11 @@ fn how(leave: &Leave) -> i32 {
 }
 
 fn answer(row: &Row, request: &Request) -> Result<Option<(Answer, Vec<usize>)>, Trouble> {
+    let now = StoreTime::from_micros(unsigned(row.try_get("now_us")?));
+    let shown: Option<i64> = row.try_get("shown_us")?;
     let stamp = Stamp {
-        now: StoreTime::from_micros(unsigned(row.try_get("now_us")?)),
+        now,
+        shown: shown.map_or(now, |shown| StoreTime::from_micros(unsigned(shown))),
         incarnation: incarnation(row.try_get("incarnation")?),
         longest: Duration::from_nanos(unsigned(row.try_get("longest_ns")?)),
     };
@@ -236,8 +241,10 @@ fn answer(row: &Row, request: &Request) -> Result<Option<(Answer, Vec<usize>)>, 
                 numbers.split_first().ok_or_else(|| Trouble::damaged("a renewal without numbers"))?;
             Said::Kept { notices: notices(told, &names)?, more: *more != 0 }
         }
-        (3, Call::Claim(wants)) => Said::Claimed(each(&numbers, wants.len(), claimed)?),
-        (4, Call::Release(leaves)) => Said::Released(each(&numbers, leaves.len(), released)?),
+        (3, Call::Claim(wants)) => Said::Claimed(each(&numbers, wants.len(), |four| claimed(four, stamp))?),
+        (4, Call::Release(leaves)) => {
+            Said::Released(each(&numbers, leaves.len(), |four| released(four, stamp))?)
+        }
         (5, Call::Held) => Said::Held(holdings(&numbers, &names)?),
         (6, Call::Close(_)) => Said::Closed,
         (7, _) => Said::Gone,
@@ -269,8 +276,10 @@ fn each<T>(
     fours.iter().map(|four| read(*four)).collect()
 }
 
-fn claimed(four: [i64; 4]) -> Result<Claimed, Trouble> {
+fn claimed(four: [i64; 4], stamp: Stamp) -> Result<Claimed, Trouble> {
     let [kind, a, b, c] = four;
+    // The server counts it from when it decided.
+    let look_again = |micros| Duration::from_micros(micros).saturating_sub(stamp.shown.since(stamp.now));
     Ok(match kind {
         0 => Claimed::Granted(Grant {
             ticket: Ticket(small(a)?),
@@ -279,7 +288,7 @@ fn claimed(four: [i64; 4]) -> Result<Claimed, Trouble> {
         }),
         1 => Claimed::Waiting(Waiting {
             ahead: small(a)?,
-            look_again: Duration::from_micros(unsigned(b)),
+            look_again: look_again(unsigned(b)).max(SOONEST),
             why: match c {
                 0 => Why::Taken,
                 1 => Why::Turn,
@@ -293,13 +302,13 @@ fn claimed(four: [i64; 4]) -> Result<Claimed, Trouble> {
     })
 }
 
-fn released(four: [i64; 4]) -> Result<Released, Trouble> {
+fn released(four: [i64; 4], stamp: Stamp) -> Result<Released, Trouble> {
     Ok(match four[0] {
         2 => Released::Stale,
         3 => Released::Free,
         // It is released after the others.
         LEFT_OUT => Released::Free,
-        _ => Released::Again(claimed(four)?),
+        _ => Released::Again(claimed(four, stamp)?),
     })
 }
 

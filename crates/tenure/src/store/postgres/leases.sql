@@ -4,8 +4,10 @@
 -- 6 closed, 7 gone, 8 stale), the stamp, and the rest as numbers and names in the order that its head gives.
 -- What their heads have in common stands in schema.rs, by the names between the at signs.
 -- They find every row by an index, also where a plan was made while a table was small and it has grown since.
--- `clock_timestamp()` is read after the locks, never `now()`: after a wait that would be in the past. What comes between
--- this and the answer holds back what a worker can vouch for, and with it the end of a dead owner's lease.
+-- `clock_timestamp()` is read after the locks, never `now()`: after a wait that would be in the past. By what it shows
+-- then (`now_us`) all is decided. Once more it is read at the very end (`shown_us`): what comes between that and the answer
+-- holds back what a worker can vouch for, and with it the end of a dead owner's lease; and whatever a connection does for
+-- the first time is compiled and planned first, which takes longer than all the rest.
 -- Functions are called in assignments, which evaluate them in place; PERFORM and SELECT INTO would each be a statement,
 -- with all that the server does around one.
 
@@ -28,7 +30,7 @@ CREATE FUNCTION @schema@.life(meta_oid oid) RETURNS text LANGUAGE sql VOLATILE A
 $$;
 
 -- What every operation begins with. Waits for no lock longer than `patience` milliseconds, and never answers before
--- the disk has it.
+-- the disk has it, but for a release.
 CREATE FUNCTION @schema@.ready(patience integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF pg_is_in_recovery() THEN
@@ -132,6 +134,7 @@ BEGIN
         RETURN;
     END IF;
     done := sweep(clock(), vouched_for);
+    done := rehearse();
     now_us := clock();
     INSERT INTO lease (bearer, ttl_ns, opened_at, expires_at, label, metadata)
         SELECT who, span_ns, now_us, now_us + span_ns / 1000, called, tells
@@ -139,12 +142,13 @@ BEGIN
         ON CONFLICT DO NOTHING;
     IF FOUND THEN
         verdict := 1;
-        RETURN;
+    ELSE
+        SELECT l.ended_at, l.expires_at, l.renewed INTO own FROM lease AS l WHERE l.bearer = who;
+        verdict := CASE
+            WHEN own.ended_at IS NULL AND (number < own.renewed OR own.expires_at > least(vouched_for, now_us)) THEN 1
+            ELSE 7 END;
     END IF;
-    SELECT l.ended_at, l.expires_at, l.renewed INTO own FROM lease AS l WHERE l.bearer = who;
-    verdict := CASE
-        WHEN own.ended_at IS NULL AND (number < own.renewed OR own.expires_at > least(vouched_for, now_us)) THEN 1
-        ELSE 7 END;
+    shown_us := clock();
 END $$;
 
 -- Extends a live lease, and never makes one: death is stable. Locks its row and nothing else.
@@ -199,6 +203,7 @@ BEGIN
     END IF;
     UPDATE lease SET expires_at = now_us + ttl_ns / 1000, renewed = number WHERE id = own.id;
     verdict := 2;
+    shown_us := clock();
 END $$;
 
 -- What the lease holds. numbers: ticket and token of each; names: the resources.
@@ -215,13 +220,8 @@ BEGIN
     a := arrive(patience, 0);
     incarnation := a.incarnation;
     longest_ns := a.longest_ns;
-    now_us := clock();
     SELECT id INTO own FROM lease WHERE bearer = who AND ended_at IS NULL;
-    IF own IS NULL THEN
-        verdict := 7;
-        RETURN;
-    END IF;
-    verdict := 5;
+    verdict := CASE WHEN own IS NULL THEN 7 ELSE 5 END;
     FOR held IN
         SELECT r.name, t.ticket, t.token
         FROM ticket AS t, LATERAL (SELECT name FROM resource WHERE id = t.resource OFFSET 0) AS r
@@ -230,6 +230,7 @@ BEGIN
         numbers := numbers || ARRAY[held.ticket, held.token];
         names := names || held.name;
     END LOOP;
+    now_us := clock();
 END $$;
 
 -- Ends the lease in one write; every ticket and place in a queue goes with it. Closing a dead one changes nothing.

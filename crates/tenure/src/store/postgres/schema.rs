@@ -14,7 +14,7 @@ use super::url::Target;
 use crate::Error;
 
 /// Grows with every change of the tables or functions.
-const VERSION: i32 = 3;
+const VERSION: i32 = 4;
 /// What is made, in this order.
 const PARTS: [&str; 6] = [
     include_str!("tables.sql"),
@@ -29,7 +29,7 @@ const HEADS: [(&str, &str); 7] = [
     // What every request of a worker is answered with.
     (
         "@answer@",
-        "OUT verdict smallint, OUT now_us bigint, OUT longest_ns bigint, OUT incarnation text,
+        "OUT verdict smallint, OUT now_us bigint, OUT shown_us bigint, OUT longest_ns bigint, OUT incarnation text,
     OUT numbers bigint[], OUT names text[]",
     ),
     // What every step of a job is answered with.

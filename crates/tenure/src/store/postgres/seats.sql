@@ -37,7 +37,7 @@ $$;
 CREATE FUNCTION @schema@.prune(number bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
-    IF number % 64 <> 0 THEN
+    IF (number % 64 = 0) IS NOT TRUE THEN
         RETURN false;
     END IF;
     -- Those whom another is about to delete are left to it.
@@ -105,6 +105,28 @@ BEGIN
     DELETE FROM ticket WHERE resource = where_id AND ticket >= greatest(seats,
         (SELECT max(ticket) + 1 FROM ticket WHERE resource = where_id AND lease IS NOT NULL));
     RETURN FOUND;
+END $$;
+
+-- Locks those who seem to be dead.
+CREATE FUNCTION @schema@.suspect(INOUT c @schema@.caller, ids bigint[]) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    SELECT array_agg(lease) FILTER (WHERE is_open), array_agg(resource) FILTER (WHERE waits)
+        INTO c.locked, c.weedy FROM (
+        SELECT t.resource, t.lease, true AS is_open, false AS waits FROM ticket AS t, LATERAL (
+            SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at <= c.judged OFFSET 0) AS l
+        WHERE t.resource = ANY (ids)
+        UNION ALL
+        SELECT resource, lease, is_open, true FROM (
+            SELECT w.resource, w.lease, l.id IS NOT NULL AND l.ended_at IS NULL AS is_open, row_number() OVER (
+                PARTITION BY w.resource ORDER BY w.named DESC, w.priority DESC, w.arrival) AS position
+            FROM waiter AS w LEFT JOIN LATERAL (
+                SELECT id, ended_at, expires_at FROM lease WHERE id = w.lease OFFSET 0) AS l ON true
+            WHERE w.resource = ANY (ids) AND (l.id IS NULL OR l.ended_at IS NOT NULL OR l.expires_at <= c.judged)
+        ) AS dead WHERE position <= 8
+    ) AS suspects;
+    -- A renewal of one of them either is seen later, or finds it dead.
+    PERFORM FROM lease WHERE id = ANY (c.locked) ORDER BY id FOR NO KEY UPDATE;
 END $$;
 
 -- Locks what a request is about, then looks who asks. One that does not wait leaves out what another transaction
@@ -176,24 +198,7 @@ BEGIN
     END LOOP;
     -- Mostly nobody is dead, and this was all.
     IF c.any_dead THEN
-        SELECT array_agg(lease) FILTER (WHERE is_open), array_agg(resource) FILTER (WHERE waits)
-            INTO c.locked, c.weedy FROM (
-            SELECT t.resource, t.lease, true AS is_open, false AS waits FROM ticket AS t, LATERAL (
-                SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at <= c.judged OFFSET 0) AS l
-            WHERE t.resource = ANY (ids)
-            UNION ALL
-            SELECT resource, lease, is_open, true FROM (
-                SELECT w.resource, w.lease, l.id IS NOT NULL AND l.ended_at IS NULL AS is_open, row_number() OVER (
-                    PARTITION BY w.resource ORDER BY w.named DESC, w.priority DESC, w.arrival) AS position
-                FROM waiter AS w LEFT JOIN LATERAL (
-                    SELECT id, ended_at, expires_at FROM lease WHERE id = w.lease OFFSET 0) AS l ON true
-                WHERE w.resource = ANY (ids) AND (l.id IS NULL OR l.ended_at IS NOT NULL OR l.expires_at <= c.judged)
-            ) AS dead WHERE position <= 8
-        ) AS suspects;
-        IF c.locked IS NOT NULL THEN
-            -- A renewal of one of them either is seen below, or finds it dead.
-            PERFORM FROM lease WHERE id = ANY (c.locked) ORDER BY id FOR NO KEY UPDATE;
-        END IF;
+        c := suspect(c, ids);
     END IF;
 END $$;
 
@@ -202,27 +207,31 @@ CREATE FUNCTION @schema@.reap(c @schema@.caller, where_id bigint, seats integer)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    dead record;
-    ending bigint;
+    entries bigint[];
     done boolean;
 BEGIN
     UPDATE lease SET ended_at = expires_at, ended_why = 1
         WHERE id = ANY (c.locked) AND ended_at IS NULL AND expires_at <= c.judged
         AND id IN (SELECT lease FROM ticket WHERE resource = where_id);
-    FOR dead IN
-        SELECT t.ticket, t.since, t.term, t.token, l.id, l.label, l.ended_at, l.ended_why
+    -- A grant may come after the expiry by the server's clock, if the worker vouches for less.
+    WITH dead AS (
+        SELECT t.ticket, t.term, t.token, l.id, l.label, l.ended_why,
+            greatest(coalesce(l.ended_at, c.judged), t.since) AS ending
         FROM ticket AS t LEFT JOIN LATERAL (
             SELECT id, label, ended_at, ended_why FROM lease WHERE id = t.lease OFFSET 0) AS l ON true
         WHERE t.resource = where_id AND t.lease IS NOT NULL AND (l.id IS NULL OR l.ended_at IS NOT NULL)
-        ORDER BY t.ticket
-    LOOP
-        -- A grant may come after the expiry by the server's clock, if the worker vouches for less.
-        ending := greatest(coalesce(dead.ended_at, c.judged), dead.since);
-        UPDATE ticket SET lease = NULL, since = ending WHERE resource = where_id AND ticket = dead.ticket;
-        IF dead.id IS NOT NULL THEN
-            done := note(ending, where_id, dead.label, dead.ticket, dead.term, dead.token,
-                CASE dead.ended_why WHEN 0 THEN 1 WHEN 2 THEN 5 ELSE 4 END);
-        END IF;
+    ), freed AS (
+        UPDATE ticket AS t SET lease = NULL, since = dead.ending FROM dead
+            WHERE t.resource = where_id AND t.ticket = dead.ticket
+    ), entry AS (
+        INSERT INTO history (at, resource, worker, ticket, term, token, what)
+            SELECT ending, where_id, label, ticket, term, token, CASE ended_why WHEN 0 THEN 1 WHEN 2 THEN 5 ELSE 4 END
+            FROM dead WHERE id IS NOT NULL ORDER BY ticket
+            RETURNING id
+    )
+    SELECT coalesce(array_agg(id), '{}') INTO STRICT entries FROM entry;
+    FOR i IN 1 .. cardinality(entries) LOOP
+        done := prune(entries[i]);
     END LOOP;
     done := cut_back(where_id, seats);
     RETURN true;
@@ -246,6 +255,29 @@ BEGIN
     RETURN FOUND;
 END $$;
 
+-- Gives a free ticket to who asks, under the term and token that the resource has now, and writes the resource back.
+CREATE FUNCTION @schema@.take(c @schema@.caller, r @schema@.resource, seat integer) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    entry bigint;
+BEGIN
+    WITH taken AS (
+        UPDATE ticket SET since = c.now_us, lease = c.lease, term = r.term, token = r.token
+            WHERE resource = r.id AND ticket = seat RETURNING ticket
+    ), waited AS (
+        DELETE FROM waiter WHERE resource = r.id AND lease = c.lease
+    ), told AS (
+        DELETE FROM notice WHERE lease = c.lease AND resource = r.id
+    ), whole AS (
+        UPDATE resource SET tickets = r.tickets, set_opened_at = r.set_opened_at, set_lease = r.set_lease,
+            arrivals = r.arrivals, term = r.term, token = r.token WHERE id = r.id
+    )
+    INSERT INTO history (at, resource, worker, ticket, term, token, what)
+        SELECT c.now_us, r.id, c.label, ticket, r.term, r.token, 0 FROM taken RETURNING id INTO entry;
+    RETURN prune(entry);
+END $$;
+
 -- Grants what the worker holds already, or what it may take now; else queues it once, and says when to look again:
 -- 0 ticket term token, or 1 ahead look_again why (0 taken, 1 turn, 2 quarantine). `last`: it stepped down, and has
 -- no place. `saved`: what belongs to the resource is written.
@@ -258,7 +290,6 @@ DECLARE
     s record;
     left_us bigint;
     later bigint;
-    entry bigint;
     done boolean;
 BEGIN
     IF last THEN
@@ -322,20 +353,7 @@ BEGIN
         r.term := r.term + 1;
         r.token := greatest(r.token + 1, c.now_us);
         said := ARRAY[0, s.lowest, r.term, r.token];
-        WITH seat AS (
-            UPDATE ticket SET since = c.now_us, lease = c.lease, term = r.term, token = r.token
-                WHERE resource = r.id AND ticket = s.lowest
-        ), waited AS (
-            DELETE FROM waiter WHERE s.queued AND resource = r.id AND lease = c.lease
-        ), told AS (
-            DELETE FROM notice WHERE lease = c.lease AND resource = r.id
-        ), whole AS (
-            UPDATE resource SET tickets = r.tickets, set_opened_at = r.set_opened_at, set_lease = r.set_lease,
-                arrivals = r.arrivals, term = r.term, token = r.token WHERE id = r.id
-        )
-        INSERT INTO history (at, resource, worker, ticket, term, token, what)
-            VALUES (c.now_us, r.id, c.label, s.lowest, r.term, r.token, 0) RETURNING id INTO entry;
-        done := prune(entry);
+        done := take(c, r, s.lowest);
         saved := true;
         RETURN;
     END IF;
@@ -351,4 +369,20 @@ BEGIN
         WHEN s.turn > 0 THEN ARRAY[1, s.ahead, least(s.turn - c.now_us, step(c.ttl_us) * 10), 1]
         ELSE ARRAY[1, s.ahead, coalesce(s.first_end, 0) + later, 0] END;
     said[3] := greatest(said[3], 1000);
+END $$;
+
+-- Does what a take-over does, to nothing: what a connection does for the first time takes long, and it is better done when
+-- nobody waits for it.
+CREATE FUNCTION @schema@.rehearse() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    nobody @schema@.caller;
+    nothing @schema@.resource;
+    done boolean;
+BEGIN
+    nothing.id := 0;
+    nobody := suspect(nobody, ARRAY[nothing.id]);
+    done := reap(nobody, nothing.id, 1);
+    done := weed(nobody, nothing.id);
+    done := take(nobody, nothing, 0);
+    RETURN wake(nothing.id, NULL, 1, NULL, 0);
 END $$;

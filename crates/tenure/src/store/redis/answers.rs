@@ -94,7 +94,7 @@ fn stamp(parts: &mut Parts) -> Outcome<Stamp> {
     let life = u128::from_str_radix(&parts.text()?, 16);
     let incarnation =
         Incarnation(life.map_err(|_| Trouble::Odd("it does not say which life it is".to_owned()))?);
-    Ok(Stamp { now, incarnation, longest: Duration::from_nanos(parts.number()?) })
+    Ok(Stamp { now, shown: now, incarnation, longest: Duration::from_nanos(parts.number()?) })
 }
 
 /// The answer to what a worker asked.

@@ -44,7 +44,8 @@ mod tests {
     use super::*;
 
     fn stamp(life: u128, longest: Duration) -> Stamp {
-        Stamp { now: StoreTime::from_micros(1), incarnation: Incarnation(life), longest }
+        let now = StoreTime::from_micros(1);
+        Stamp { now, shown: now, incarnation: Incarnation(life), longest }
     }
 
     #[test]

@@ -122,7 +122,8 @@ impl Desk {
         let patience = Patience::default();
         db.busy_handler(Some(patience.handler()))
             .map_err(|error| Trouble::Sql(error).told("open", &shared.place.path))?;
-        let stamp = Stamp { now: shared.host.now(0), incarnation: INCARNATION, longest: Duration::ZERO };
+        let now = shared.host.now(0);
+        let stamp = Stamp { now, shown: now, incarnation: INCARNATION, longest: Duration::ZERO };
         let (is_durable, expects_grant, commits) = (false, false, 0);
         Ok(Self {
             db,

@@ -131,7 +131,8 @@ impl<'c> Step<'c> {
     }
 
     pub(super) fn stamp(&self) -> Stamp {
-        Stamp { now: self.here.now(), incarnation: INCARNATION, longest: self.longest }
+        let now = self.here.now();
+        Stamp { now, shown: now, incarnation: INCARNATION, longest: self.longest }
     }
 
     fn open(&mut self, request: &Request, opener: Option<&Opener>) -> Outcome<Said> {
