@@ -70,8 +70,8 @@ What no tool can promise stands in docs/cli.md: when tenure and its guard are ki
 together, only the token protects.";
 
 const ABOUT_STATUS: &str = "\
-Shows who owns which resource, for how long, and who waits, in order. Reading makes no store: a default store that is \
-not there yet is empty, one that was named and is not there is an error.";
+Shows who owns which resource, for how long, who waits, in order, and what changes its owner too often. Reading makes no \
+store: a default store that is not there yet is empty, one that was named and is not there is an error.";
 
 const AFTER_STATUS: &str = "\
 Examples:

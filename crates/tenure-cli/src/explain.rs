@@ -43,8 +43,8 @@ fn sentences(view: &ResourceView, timeline: &Timeline, place: &Place) -> String 
     for owner in view.owners.iter().take(EXPLAINED) {
         text += &format!("\n{}", death(owner, view, place));
     }
-    if let Some((most, within)) = timeline.flapping() {
-        text += &format!("\nFlapping: the owner changed {most} times within {}.\n", span(within));
+    if let Some(flaps) = timeline.flapping_now() {
+        text += &format!("\nFlapping: {flaps}.\n");
     }
     text
 }

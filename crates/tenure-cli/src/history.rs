@@ -145,9 +145,8 @@ fn millis(span: Duration) -> u64 {
 fn text(name: &str, timeline: &Timeline, since: Option<Duration>, style: Style) -> String {
     let shown = since.map_or(timeline.reaches(), |since| since.min(timeline.reaches()));
     let mut text = format!("{}: {}\n", style.paint(Colour::Strong, &clean(name)), summary(timeline, shown));
-    if let Some((most, within)) = timeline.flapping() {
-        let line = format!("flapping: the owner changed {most} times within {}", span(within));
-        text += &format!("{}\n", style.paint(Colour::Warning, &line));
+    if let Some(flaps) = timeline.flapping() {
+        text += &format!("{}\n", style.paint(Colour::Warning, &format!("flapping: {flaps}")));
     }
     text + &bars(timeline, shown, style) + &table(timeline, style)
 }

@@ -6,8 +6,9 @@ use tenure::{Metadata, Namespace, OwnerView, ResourceName, ResourceView, WaiterV
 
 use crate::exit::{Exit, Failure};
 use crate::neighbours;
-use crate::output::{self, Style, Table, span};
+use crate::output::{self, Colour, Style, Table, clean, span, wrapped};
 use crate::settings::{self, Form};
+use crate::timeline::{Flaps, Timeline, timelines};
 use crate::watch;
 
 /// Grows when a field changes its meaning or goes. New fields may come without.
@@ -18,31 +19,47 @@ pub(crate) async fn status(settings: settings::Status) -> Result<Exit, Failure> 
     if form == Form::Watchers {
         return watch::watch(&reading, resource).await;
     }
-    let views: Vec<ResourceView> = match reading.open().await? {
+    let seen: Vec<Seen> = match reading.open().await? {
         Some(store) => read(&store, resource.as_ref()).await?,
         None => Vec::new(),
     };
-    for view in &views {
+    for Seen { view, .. } in &seen {
         for label in neighbours::doubles(view) {
             output::same_label(view.resource.as_str(), label);
         }
     }
     match form {
         Form::Programs => {
-            output::json(&Report::of(&reading.place.to_string(), reading.namespace.as_str(), &views))?;
+            output::json(&Report::of(&reading.place.to_string(), reading.namespace.as_str(), &seen))?;
         }
-        Form::People | Form::Watchers => output::data(&table(&views).text(Style::of_stdout().columns))?,
+        Form::People | Form::Watchers => output::data(&text(&seen, Style::of_stdout()))?,
     }
     Ok(Exit::OK)
 }
 
-async fn read(store: &Namespace, resource: Option<&ResourceName>) -> Result<Vec<ResourceView>, Failure> {
-    let Some(name) = resource else { return Ok(store.read_all().await?) };
-    let view = store.read(name.as_str()).await?;
-    if view.is_none() {
-        output::never_claimed(name.as_str());
-    }
-    Ok(view.into_iter().collect())
+/// A resource as it is now.
+struct Seen {
+    view: ResourceView,
+    flaps: Option<Flaps>,
+}
+
+async fn read(store: &Namespace, resource: Option<&ResourceName>) -> Result<Vec<Seen>, Failure> {
+    let (views, entries) = match resource {
+        Some(name) => {
+            let Some(view) = store.read(name.as_str()).await? else {
+                output::never_claimed(name.as_str());
+                return Ok(Vec::new());
+            };
+            (vec![view], store.history(name.as_str()).await?)
+        }
+        None => (store.read_all().await?, store.history_of_all().await?),
+    };
+    let timelines = timelines(&entries, &views);
+    let seen = |view: ResourceView| {
+        let flaps = timelines.get(view.resource.as_str()).and_then(Timeline::flapping_now);
+        Seen { view, flaps }
+    };
+    Ok(views.into_iter().map(seen).collect())
 }
 
 // ---- for programs ------------------------------------------------------------------------------------------
@@ -60,6 +77,7 @@ struct Report<'a> {
 struct Resource<'a> {
     resource: &'a str,
     tickets: u32,
+    flapping: bool,
     owners: Vec<Owner<'a>>,
     waiters: Vec<Waiter<'a>>,
 }
@@ -83,17 +101,18 @@ struct Waiter<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn of(store: &'a str, namespace: &'a str, views: &'a [ResourceView]) -> Self {
-        let resources = views.iter().map(Resource::of).collect();
+    fn of(store: &'a str, namespace: &'a str, seen: &'a [Seen]) -> Self {
+        let resources = seen.iter().map(Resource::of).collect();
         Self { version: VERSION, store, namespace, resources }
     }
 }
 
 impl<'a> Resource<'a> {
-    fn of(view: &'a ResourceView) -> Self {
+    fn of(Seen { view, flaps }: &'a Seen) -> Self {
         Self {
             resource: view.resource.as_str(),
             tickets: view.tickets,
+            flapping: flaps.is_some(),
             owners: view.owners.iter().map(Owner::of).collect(),
             waiters: view.waiters.iter().map(Waiter::of).collect(),
         }
@@ -140,9 +159,20 @@ type Row = [String; COLUMNS];
 const HEAD: [&str; COLUMNS] =
     ["RESOURCE", "TICKET", "WORKER", "TERM", "TOKEN", "HELD FOR", "LEASE LEFT", "METADATA"];
 
-/// One line per owner, one for what is free, one per waiter in their order. Nothing at all for no resource.
-fn table(views: &[ResourceView]) -> Table<COLUMNS> {
-    Table { head: HEAD, rows: views.iter().flat_map(rows).collect() }
+/// One line per owner, one for what is free, one per waiter in their order; below, what flaps. Nothing at all for no
+/// resource.
+fn text(seen: &[Seen], style: Style) -> String {
+    let rows = seen.iter().flat_map(|one| rows(&one.view)).collect();
+    let table = Table { head: HEAD, rows }.text(style.columns);
+    let flaps = |Seen { view, flaps }: &Seen| {
+        let note = format!("`{}` is flapping: {}", clean(view.resource.as_str()), (*flaps)?);
+        let lines = wrapped(&note, style.columns);
+        Some(lines.lines().map(|line| style.paint(Colour::Warning, line) + "\n").collect::<String>())
+    };
+    match seen.iter().filter_map(flaps).collect::<String>() {
+        none if none.is_empty() => table,
+        notes => format!("{table}\n{notes}"),
+    }
 }
 
 fn rows(view: &ResourceView) -> Vec<Row> {

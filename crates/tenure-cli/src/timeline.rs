@@ -3,10 +3,13 @@
 //! Points in time are spans before now: whoever owned from 9s to 4s ago did so for 5s.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use tenure::store::Entry;
-use tenure::{Flapping, Happened, ResourceView};
+use tenure::{Flapping, Grant, Happened, Label, ResourceView};
+
+use crate::output::span;
 
 /// All that is known of one resource, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +57,19 @@ impl Vacancy {
     }
 }
 
+/// That a ticket has changed its owner too often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flaps {
+    pub(crate) changes: usize,
+    pub(crate) within: Duration,
+}
+
+impl fmt::Display for Flaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the owner changed {} times within {}", self.changes, span(self.within))
+    }
+}
+
 /// The history of each resource. The present owners are added where the store has forgotten how they began.
 pub(crate) fn timelines(entries: &[Entry], present: &[ResourceView]) -> BTreeMap<String, Timeline> {
     let mut all: BTreeMap<String, Timeline> = BTreeMap::new();
@@ -61,49 +77,37 @@ pub(crate) fn timelines(entries: &[Entry], present: &[ResourceView]) -> BTreeMap
         all.entry(view.resource.to_string()).or_default();
     }
     for entry in entries {
-        let stints = &mut all.entry(entry.resource.to_string()).or_default().stints;
-        let token = entry.grant.token.0;
-        let known = stints.iter().rposition(|stint| stint.token == token);
-        let stint = match known {
-            Some(at) => &mut stints[at],
-            None => {
-                stints.push(Stint {
-                    worker: entry.worker.to_string(),
-                    ticket: entry.grant.ticket.0,
-                    term: entry.grant.term.0,
-                    token,
-                    began: None,
-                    ended: None,
-                });
-                stints.last_mut().expect("it was pushed")
-            }
-        };
+        let timeline = all.entry(entry.resource.to_string()).or_default();
+        let stint = timeline.stint(entry.grant, &entry.worker);
         match entry.what {
             Happened::Granted => stint.began = Some(entry.ago),
             what => stint.ended = Some((entry.ago, what)),
         }
     }
     for view in present {
-        let Some(Timeline { stints, .. }) = all.get_mut(view.resource.as_str()) else { continue };
+        let Some(timeline) = all.get_mut(view.resource.as_str()) else { continue };
         for owner in &view.owners {
-            let token = owner.grant.token.0;
-            if stints.iter().all(|stint| stint.token != token) {
-                stints.push(Stint {
-                    worker: owner.worker.to_string(),
-                    ticket: owner.grant.ticket.0,
-                    term: owner.grant.term.0,
-                    token,
-                    began: Some(owner.owned_for),
-                    ended: None,
-                });
+            let stint = timeline.stint(owner.grant, &owner.worker);
+            if stint.began.is_none() && stint.ended.is_none() {
+                stint.began = Some(owner.owned_for);
             }
         }
-        stints.sort_by_key(|stint| stint.token);
     }
     all
 }
 
 impl Timeline {
+    /// The ownership under this token, which is put in its place if it was not known yet.
+    fn stint(&mut self, grant: Grant, worker: &Label) -> &mut Stint {
+        let token = grant.token.0;
+        let at = self.stints.binary_search_by_key(&token, |stint| stint.token).unwrap_or_else(|at| {
+            let (worker, ticket, term) = (worker.to_string(), grant.ticket.0, grant.term.0);
+            self.stints.insert(at, Stint { worker, ticket, term, token, began: None, ended: None });
+            at
+        });
+        &mut self.stints[at]
+    }
+
     /// What was so within this span until now. What began before it keeps its beginning.
     pub(crate) fn within(mut self, since: Option<Duration>) -> Self {
         if let Some(since) = since {
@@ -178,18 +182,31 @@ impl Timeline {
         changes
     }
 
-    /// The most changes of one ticket, and within which span, if they are so many as the library calls flapping.
-    pub(crate) fn flapping(&self) -> Option<(usize, Duration)> {
+    /// Whether it ever flapped, as far as is known.
+    pub(crate) fn flapping(&self) -> Option<Flaps> {
+        self.flapping_within(Duration::MAX)
+    }
+
+    /// Whether it flaps at present: the same, of the latest changes only.
+    pub(crate) fn flapping_now(&self) -> Option<Flaps> {
+        self.flapping_within(Flapping::default().within())
+    }
+
+    /// The most changes of one ticket, of those not longer ago than `since`, if they are so many as the library calls
+    /// flapping.
+    fn flapping_within(&self, since: Duration) -> Option<Flaps> {
         let limit = Flapping::default();
-        let most = |changes: Vec<Duration>| {
+        let most = |mut changes: Vec<Duration>| {
+            changes.retain(|ago| *ago <= since);
             let within = |first: usize| {
                 let until = changes[first].saturating_sub(limit.within());
                 changes[first..].iter().take_while(|ago| **ago >= until).count()
             };
             (0..changes.len()).map(within).max()
         };
-        let most = self.changes().into_values().filter_map(most).max()?;
-        (most > usize::try_from(limit.changes()).unwrap_or(usize::MAX)).then_some((most, limit.within()))
+        let changes = self.changes().into_values().filter_map(most).max()?;
+        let is_too_many = changes > usize::try_from(limit.changes()).unwrap_or(usize::MAX);
+        is_too_many.then_some(Flaps { changes, within: limit.within() })
     }
 
     /// Tickets that were ever owned.
@@ -332,13 +349,9 @@ mod tests {
     #[test]
     fn a_present_owner_whose_beginning_was_forgotten_is_told_of() {
         let owner = tenure::OwnerView {
-            worker: tenure::Label::new("a").expect("a label"),
+            worker: Label::new("a").expect("a label"),
             metadata: tenure::Metadata::default(),
-            grant: tenure::Grant {
-                ticket: tenure::Ticket(0),
-                term: tenure::Term(7),
-                token: tenure::Token(70),
-            },
+            grant: Grant { ticket: tenure::Ticket(0), term: tenure::Term(7), token: tenure::Token(70) },
             owned_for: S * 9,
             left: S,
         };
@@ -370,7 +383,7 @@ mod tests {
                 one.worker = name(term);
                 one
             });
-            of(stints.collect()).flapping().map(|(most, _)| most)
+            of(stints.collect()).flapping().map(|flaps| flaps.changes)
         };
         let other = |term: u64| format!("w{term}");
         let same = |_: u64| "w".to_owned();
@@ -380,6 +393,23 @@ mod tests {
         assert_eq!(run(5, 1, Happened::Released, other), None);
         assert_eq!(run(9, 1, Happened::Released, same), None);
         assert_eq!(run(9, 1, Happened::Died, same), Some(9));
+    }
+
+    #[test]
+    fn what_flapped_ten_minutes_ago_does_not_flap_now() {
+        let changed_until = |last: u32| {
+            let stints = (0..=6).map(|term| {
+                let began = last + 6 - term;
+                stint(&format!("w{term}"), u64::from(term), began, Some((began - 1, Happened::Released)))
+            });
+            of(stints.collect())
+        };
+
+        let (late, just, old) = (changed_until(1), changed_until(595), changed_until(596));
+
+        assert_eq!(late.flapping_now(), Some(Flaps { changes: 6, within: S * 600 }));
+        assert_eq!((just.flapping_now(), old.flapping_now()), (late.flapping(), None));
+        assert_eq!(old.flapping(), late.flapping());
     }
 
     #[test]

@@ -151,9 +151,12 @@ pub(crate) fn of_resource(
         (owned, all) => format!("{owned} of {all} owned"),
     };
     let state = if view.owners.is_empty() { Colour::Warning } else { Colour::Good };
-    let mut lines = vec![
-        Line::in_colour(Colour::Strong, view.resource.to_string()).and(None, "  ").and(Some(state), owned),
-    ];
+    let mut head =
+        Line::in_colour(Colour::Strong, view.resource.to_string()).and(None, "  ").and(Some(state), owned);
+    if let Some(flaps) = timeline.flapping_now() {
+        head = head.and(None, "  ").and(Some(Colour::Warning), format!("flapping: {flaps}"));
+    }
+    let mut lines = vec![head];
     let mut tickets = timeline.tickets();
     tickets.retain(|ticket| {
         *ticket < view.tickets || view.owners.iter().any(|owner| owner.grant.ticket.0 == *ticket)

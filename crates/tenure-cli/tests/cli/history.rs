@@ -3,6 +3,7 @@
 use super::scene::{Scene, until};
 use super::status::shape;
 use super::stores::Server;
+use super::terminal::Terminal;
 
 fn text(output: std::process::Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -186,6 +187,7 @@ fn flapping_is_pointed_out_and_a_few_changes_are_not() {
         |label: &str| assert!(scene.done(&["run", "job", "--label", label, "--", "true"]).status.success());
     ["a", "b", "c", "d", "e", "f"].into_iter().for_each(run);
     assert!(!text(scene.done(&["history"])).contains("flapping"));
+    assert!(!text(scene.done(&["status"])).contains("flapping"));
 
     run("g");
 
@@ -194,6 +196,21 @@ fn flapping_is_pointed_out_and_a_few_changes_are_not() {
     assert!(
         text(scene.done(&["explain", "job"])).contains("Flapping: the owner changed 6 times within 10m.")
     );
+    // Another resource that does not is not touched by it.
+    assert!(scene.done(&["run", "other", "--", "true"]).status.success());
+    let told = text(scene.done(&["status"]));
+    assert!(told.ends_with("\n\n`job` is flapping: the owner changed 6 times within 10m\n"), "{told}");
+    let told: serde_json::Value =
+        serde_json::from_str(&text(scene.done(&["status", "--json"]))).expect("JSON");
+    let flapping =
+        |at: usize| (told["resources"][at]["resource"].clone(), told["resources"][at]["flapping"].clone());
+    assert_eq!([flapping(0), flapping(1)], [("job".into(), true.into()), ("other".into(), false.into())]);
+    let mut terminal = Terminal::start(&scene, &["status", "--watch"], 80, 10);
+    terminal.until("that it flaps", |shown| {
+        shown.contains("job  nobody owns it  flapping: the owner changed 6 times within 10m")
+    });
+    terminal.press("q");
+    assert_eq!(terminal.ended().code(), Some(0));
 }
 
 #[test]
