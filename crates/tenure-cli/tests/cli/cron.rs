@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::scene::{Scene, is_alive, until};
 use super::stores::Server;
 
-/// Every second.
-const SECONDS: [&str; 4] = ["cron", "* * * * * *", "--job", "tick"];
+/// Every second. A new Redis grants nothing for one ttl, so it is short.
+const SECONDS: [&str; 6] = ["cron", "* * * * * *", "--job", "tick", "--ttl", "5s"];
 
 /// Writes down what it was given.
 const NOTES: &str = "echo \"$TENURE_OCCURRENCE $TENURE_KEY $TENURE_ATTEMPT $TENURE_WORKER $TENURE_JOB $TENURE_RESOURCE\" >> notes";
@@ -46,6 +46,15 @@ fn each_occurrence_is_run_once_on_redis_too_and_one_whose_owner_is_killed_is_int
     let server = Server::redis();
     one_of_three_runs_it(&server.scene());
     let server = Server::redis();
+    interrupted_and_left_so(&server.scene());
+}
+
+// req: E10 E11
+#[test]
+fn each_occurrence_is_run_once_on_postgres_too_and_one_whose_owner_is_killed_is_interrupted() {
+    let server = Server::postgres();
+    one_of_three_runs_it(&server.scene());
+    let server = Server::postgres();
     interrupted_and_left_so(&server.scene());
 }
 
@@ -105,7 +114,18 @@ fn interrupted_and_left_so(scene: &Scene) {
 // req: E11
 #[test]
 fn an_interrupted_occurrence_is_run_again_with_the_same_key_if_that_is_wanted() {
-    let scene = Scene::new();
+    run_again(&Scene::new());
+}
+
+// req: E11
+#[test]
+fn an_interrupted_occurrence_is_run_again_with_the_same_key_on_servers_too() {
+    for server in [Server::redis(), Server::postgres()] {
+        run_again(&server.scene());
+    }
+}
+
+fn run_again(scene: &Scene) {
     let again = [&SECONDS[..], &["--interrupted", "again"]].concat();
     let hangs = "echo \"$TENURE_OCCURRENCE $TENURE_KEY $TENURE_ATTEMPT\" >> begun; exec sleep 1000";
     let mut first = scene.start_other("first", &again, hangs);
@@ -120,7 +140,7 @@ fn an_interrupted_occurrence_is_run_again_with_the_same_key_if_that_is_wanted() 
     });
     assert!(repeated.starts_with(&format!("{tried} 2 second ")), "{repeated}");
     assert!(second.said().contains("was interrupted: `first` had begun it"), "{}", second.said());
-    let ran = occurrence(&scene, "it ran", |one| one["attempt"] == 2 && one["state"] == "ran");
+    let ran = occurrence(scene, "it ran", |one| one["attempt"] == 2 && one["state"] == "ran");
     assert!(tried.ends_with(ran["key"].as_str().expect("a key")), "{ran}");
 }
 
