@@ -11,7 +11,7 @@ use tenure::{Namespace, Timing};
 use self::figures::{Clock, Figures, Trips};
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Colour, Style, clean, short_span, span, wrapped};
+use crate::output::{self, Colour, Style, clean, millis, short_span, span, wrapped};
 use crate::reading::{Reading, patiently};
 
 /// Grows when a field changes its meaning or goes. New fields may come without.
@@ -283,10 +283,6 @@ fn clock(clock: &Clock) -> ToldClock {
             }
         }
     }
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn micros(span: Duration) -> u64 {

@@ -1,23 +1,28 @@
-//! `tenure explain`: why this one owns, who is next, and what would happen if it died now. In sentences.
+//! `tenure explain`: why this one owns, who is next, and what would happen if it died now. In sentences, or as JSON.
 
 use std::fmt::Write;
+use std::time::Duration;
 
+use serde::Serialize;
 use tenure::{Happened, OwnerView, ResourceName, ResourceView};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Style, clean, span, wrapped};
+use crate::output::{self, Style, clean, millis, span, wrapped};
 use crate::place::Place;
 use crate::reading::{self, Reading};
 use crate::settings::named;
-use crate::timeline::{self, Stint, Timeline};
+use crate::status;
+use crate::timeline::{self, Stint, Timeline, code};
 
+/// Grows when a field changes its meaning or goes. New fields may come without.
+const VERSION: u32 = 1;
 /// Of so many who wait the labels are listed.
 const LISTED: usize = 5;
 /// Of so many owners each is explained.
 const EXPLAINED: usize = 5;
 /// Within so long after the end of a lease the next one owns, plus the slowest answer that counts.
-const EXCESS_MS: u32 = 50;
+const EXCESS: Duration = Duration::from_millis(50);
 
 pub(crate) async fn explain(typed: args::Explain) -> Result<Exit, Failure> {
     let resource = named(&typed.resource, ResourceName::new)?;
@@ -26,10 +31,94 @@ pub(crate) async fn explain(typed: args::Explain) -> Result<Exit, Failure> {
     let view = reading::known(&store, &resource).await?;
     let entries = store.history(resource.as_str()).await?;
     let timeline = timeline::timelines(&entries, std::slice::from_ref(&view)).remove(resource.as_str());
-    let text = sentences(&view, &timeline.unwrap_or_default(), &reading.place);
-    output::data(&wrapped(&text, Style::of_stdout().columns))?;
+    let timeline = timeline.unwrap_or_default();
+    match typed.json {
+        true => output::json(&Report::of(&reading, &view, &timeline))?,
+        false => {
+            let text = sentences(&view, &timeline, &reading.place);
+            output::data(&wrapped(&text, Style::of_stdout().columns))?;
+        }
+    }
     Ok(Exit::OK)
 }
+
+/// Who had the ticket before this owner, why it went, and for how long the ticket was free; as far as the store remembers.
+fn before<'a>(owner: &OwnerView, timeline: &'a Timeline) -> Option<(&'a Stint, Happened, Duration)> {
+    let grant = owner.grant;
+    let earlier = |stint: &&Stint| stint.ticket == grant.ticket.0 && stint.token < grant.token.0;
+    let (stint, (ended, why)) =
+        timeline.stints.iter().rev().filter(earlier).find_map(|stint| Some((stint, stint.ended?)))?;
+    // Both from the history: what was read beside it is as of another moment.
+    let began = timeline.stints.iter().find(|stint| stint.token == grant.token.0);
+    let began = began.and_then(|stint| stint.began).unwrap_or(owner.owned_for);
+    Some((stint, why, ended.saturating_sub(began)))
+}
+
+// ---- for programs ------------------------------------------------------------------------------------------
+
+#[derive(Serialize)]
+struct Report<'a> {
+    version: u32,
+    store: String,
+    namespace: &'a str,
+    resource: &'a str,
+    tickets: u32,
+    flapping: bool,
+    /// Whether the store itself proves that a process is gone.
+    proves_deaths: bool,
+    owners: Vec<Owner<'a>>,
+    /// The first of them is next.
+    waiters: Vec<status::Waiter<'a>>,
+}
+
+#[derive(Serialize)]
+struct Owner<'a> {
+    #[serde(flatten)]
+    owner: status::Owner<'a>,
+    before: Option<Before<'a>>,
+    /// If it died now, and nobody proved that.
+    free_within_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Before<'a> {
+    worker: &'a str,
+    term: u64,
+    token: u64,
+    ended: &'static str,
+    free_for_ms: u64,
+}
+
+impl<'a> Report<'a> {
+    fn of(reading: &'a Reading, view: &'a ResourceView, timeline: &'a Timeline) -> Self {
+        Self {
+            version: VERSION,
+            store: reading.place.to_string(),
+            namespace: reading.namespace.as_str(),
+            resource: view.resource.as_str(),
+            tickets: view.tickets,
+            flapping: timeline.flapping_now().is_some(),
+            proves_deaths: reading.place.proves_deaths(),
+            owners: view.owners.iter().map(|owner| Owner::of(owner, timeline)).collect(),
+            waiters: view.waiters.iter().map(status::Waiter::of).collect(),
+        }
+    }
+}
+
+impl<'a> Owner<'a> {
+    fn of(owner: &'a OwnerView, timeline: &'a Timeline) -> Self {
+        let before = before(owner, timeline).map(|(stint, why, free_for)| Before {
+            worker: &stint.worker,
+            term: stint.term,
+            token: stint.token,
+            ended: code(why),
+            free_for_ms: millis(free_for),
+        });
+        Self { owner: status::Owner::of(owner), before, free_within_ms: millis(owner.left + EXCESS) }
+    }
+}
+
+// ---- for people --------------------------------------------------------------------------------------------
 
 fn sentences(view: &ResourceView, timeline: &Timeline, place: &Place) -> String {
     let mut text = standing(view);
@@ -72,21 +161,11 @@ fn reason(owner: &OwnerView, timeline: &Timeline) -> String {
         grant.term.0,
         grant.token.0
     );
-    let before = timeline
-        .stints
-        .iter()
-        .rev()
-        .filter(|stint| stint.ticket == grant.ticket.0 && stint.token < grant.token.0)
-        .find_map(|stint| stint.ended.map(|(ago, what)| (stint, ago, what)));
-    let _ = match before {
+    let _ = match before(owner, timeline) {
         None if grant.term.0 == 1 => writeln!(text, "  It was the first to claim."),
         None => writeln!(text, "  Who had the ticket before, the store does not remember."),
-        Some((before, ended, what)) => {
-            // Both from the history: what was read beside it is as of another moment.
-            let began = timeline.stints.iter().find(|stint| stint.token == grant.token.0);
-            let began = began.and_then(|stint| stint.began).unwrap_or(owner.owned_for);
-            let vacant = ended.saturating_sub(began);
-            writeln!(text, "  {} The ticket was free for {}.", gone(before, what), span(vacant))
+        Some((before, why, free_for)) => {
+            writeln!(text, "  {} The ticket was free for {}.", gone(before, why), span(free_for))
         }
     };
     text
@@ -147,7 +226,8 @@ fn death(owner: &OwnerView, view: &ResourceView, place: &Place) -> String {
     };
     let left = span(owner.left);
     let end = format!(
-        "when its lease has run out, in {left} at most, plus {EXCESS_MS}ms and one answer of the store"
+        "when its lease has run out, in {left} at most, plus {} and one answer of the store",
+        span(EXCESS)
     );
     let how = match place.proves_deaths() {
         true => format!(

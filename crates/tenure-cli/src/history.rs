@@ -8,7 +8,7 @@ use tenure::{Namespace, ResourceName};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Colour, Style, Table, clean, span};
+use crate::output::{self, Colour, Style, Table, clean, millis, span};
 use crate::reading::Reading;
 use crate::settings::named;
 use crate::timeline::{self, Stint, Timeline, code, letter, why};
@@ -134,10 +134,6 @@ impl<'a> Resource<'a> {
             vacancies: vacancies.collect(),
         }
     }
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 // ---- for people --------------------------------------------------------------------------------------------

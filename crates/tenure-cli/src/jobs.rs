@@ -8,7 +8,7 @@ use tenure::{JobRecord, JobState, JobView, ResourceName};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Style, Table, span};
+use crate::output::{self, Style, Table, millis, span};
 use crate::reading::{Reading, nearest};
 use crate::settings::named;
 
@@ -132,7 +132,7 @@ impl<'a> Occurrence<'a> {
             key: record.key(&view.job),
             // To the second, as the others.
             began: at(Duration::from_secs(record.began_at.as_micros() / 1_000_000)),
-            took_ms: record.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+            took_ms: record.took.map(millis),
             missed_before: record.missed,
             skipped_before: record.skipped,
             note: record.note.as_str(),

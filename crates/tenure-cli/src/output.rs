@@ -16,7 +16,7 @@ use tenure::{Ending, Waiting, Why};
 
 pub(crate) use self::screen::{Line, Screen, Wish};
 pub(crate) use self::style::{Colour, Style};
-pub(crate) use self::text::{Table, clean, cut, escaped, short_span, span, width, wrapped};
+pub(crate) use self::text::{Table, clean, cut, escaped, millis, short_span, span, width, wrapped};
 use crate::exit::{Exit, Failure};
 use crate::place::Place;
 use crate::process::{Caught, Killing};
@@ -342,7 +342,7 @@ pub(crate) fn waiting_for_store(why: &Failure) {
 /// What became of a ticket.
 #[derive(Debug)]
 pub(crate) enum Handed {
-    To { worker: String, ticket: u32, term: u64, token: u64, took: Duration, is_same: bool },
+    To { worker: String, ticket: u32, term: u64, token: u64, is_same: bool },
     ToNobody { waiting: usize },
 }
 
@@ -360,15 +360,15 @@ pub(crate) fn not_handed_over(resource: &str, worker: &str, waited: &str) {
     hint("`tenure step-down --force` takes it away at once; then only the token protects");
 }
 
-pub(crate) fn handed_over(resource: &str, handed: &Handed) -> Result<(), Failure> {
+pub(crate) fn handed_over(resource: &str, handed: &Handed, took: Duration) -> Result<(), Failure> {
     let resource = clean(resource);
     data(&match handed {
-        Handed::To { worker, ticket, term, token, took, is_same } => {
+        Handed::To { worker, ticket, term, token, is_same } => {
             let who = match is_same {
                 true => format!("nobody else wanted `{resource}`: `{}` owns it again", clean(worker)),
                 false => format!("`{}` owns `{resource}` now", clean(worker)),
             };
-            format!("{who} (ticket {ticket}, term {term}, token {token}), after {}\n", span(*took))
+            format!("{who} (ticket {ticket}, term {term}, token {token}), after {}\n", span(took))
         }
         Handed::ToNobody { waiting: 0 } => format!("nobody owns `{resource}` now, and nobody wants it\n"),
         Handed::ToNobody { waiting } => {

@@ -6,7 +6,7 @@ use tenure::{Metadata, Namespace, OwnerView, ResourceName, ResourceView, WaiterV
 
 use crate::exit::{Exit, Failure};
 use crate::neighbours;
-use crate::output::{self, Colour, Style, Table, clean, span, wrapped};
+use crate::output::{self, Colour, Style, Table, clean, millis, span, wrapped};
 use crate::settings::{self, Form};
 use crate::timeline::{Flaps, Timeline, timelines};
 use crate::watch;
@@ -83,7 +83,7 @@ struct Resource<'a> {
 }
 
 #[derive(Serialize)]
-struct Owner<'a> {
+pub(crate) struct Owner<'a> {
     worker: &'a str,
     ticket: u32,
     term: u64,
@@ -94,7 +94,7 @@ struct Owner<'a> {
 }
 
 #[derive(Serialize)]
-struct Waiter<'a> {
+pub(crate) struct Waiter<'a> {
     worker: &'a str,
     lease_left_ms: u64,
     metadata: Value,
@@ -120,7 +120,7 @@ impl<'a> Resource<'a> {
 }
 
 impl<'a> Owner<'a> {
-    fn of(view: &'a OwnerView) -> Self {
+    pub(crate) fn of(view: &'a OwnerView) -> Self {
         Self {
             worker: view.worker.as_str(),
             ticket: view.grant.ticket.0,
@@ -134,17 +134,13 @@ impl<'a> Owner<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    fn of(view: &'a WaiterView) -> Self {
+    pub(crate) fn of(view: &'a WaiterView) -> Self {
         Self {
             worker: view.worker.as_str(),
             lease_left_ms: millis(view.left),
             metadata: parsed(&view.metadata),
         }
     }
-}
-
-fn millis(span: std::time::Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Metadata was checked to be JSON when it was given; should it not be, it is shown as it is.

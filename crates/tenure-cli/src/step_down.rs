@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use tenure::{Asked, Label, Namespace, OwnerView, ResourceName, ResourceView};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Handed};
+use crate::output::{self, Handed, millis};
 use crate::reading::{self, Reading};
 use crate::settings::named;
 
+/// Grows when a field changes its meaning or goes. New fields may come without.
+const VERSION: u32 = 1;
 /// How often is looked whether it has happened.
 const AGAIN: Duration = Duration::from_millis(50);
 /// How long a ticket that is free may stay so although somebody waits: ten steps of a waiter are one second, and a
@@ -42,15 +45,81 @@ pub(crate) async fn step_down(typed: args::StepDown) -> Result<Exit, Failure> {
         true => output::taken_away(resource.as_str(), worker, owner.grant.term.0),
         false => output::asked(resource.as_str(), worker, owner.grant.term.0),
     }
+    let began = Instant::now();
     let watched = timeout(typed.wait.unwrap_or(Duration::MAX), outcome(&store, &before, owner)).await;
-    let Ok(handed) = watched else {
+    let (handed, took) = (watched.ok().transpose()?, began.elapsed());
+    if handed.is_none() {
         let waited = output::span(typed.wait.unwrap_or_default());
         output::not_handed_over(resource.as_str(), worker, &waited);
-        return Ok(Exit::NOT_ELECTED);
-    };
-    output::handed_over(resource.as_str(), &handed?)?;
-    Ok(Exit::OK)
+    }
+    match &handed {
+        _ if typed.json => output::json(&Report::of(&reading, owner, &before, handed.as_ref(), took))?,
+        Some(handed) => output::handed_over(resource.as_str(), handed, took)?,
+        None => {}
+    }
+    Ok(handed.map_or(Exit::NOT_ELECTED, |_| Exit::OK))
 }
+
+// ---- for programs ------------------------------------------------------------------------------------------
+
+#[derive(Serialize)]
+struct Report<'a> {
+    version: u32,
+    store: String,
+    namespace: &'a str,
+    resource: &'a str,
+    outcome: &'static str,
+    from: Owner<'a>,
+    /// Who owns now, because of it.
+    to: Option<Owner<'a>>,
+    took_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Owner<'a> {
+    worker: &'a str,
+    ticket: u32,
+    term: u64,
+    token: u64,
+}
+
+impl<'a> Report<'a> {
+    /// Nothing is handed over if that took too long.
+    fn of(
+        reading: &'a Reading,
+        owner: &'a OwnerView,
+        before: &'a ResourceView,
+        handed: Option<&'a Handed>,
+        took: Duration,
+    ) -> Self {
+        let (outcome, to) = match handed {
+            None => ("not_yet", None),
+            Some(Handed::ToNobody { .. }) => ("free", None),
+            Some(Handed::To { worker, ticket, term, token, is_same }) => {
+                let to = Owner { worker, ticket: *ticket, term: *term, token: *token };
+                (if *is_same { "owned_again" } else { "handed_over" }, Some(to))
+            }
+        };
+        let grant = owner.grant;
+        Self {
+            version: VERSION,
+            store: reading.place.to_string(),
+            namespace: reading.namespace.as_str(),
+            resource: before.resource.as_str(),
+            outcome,
+            from: Owner {
+                worker: owner.worker.as_str(),
+                ticket: grant.ticket.0,
+                term: grant.term.0,
+                token: grant.token.0,
+            },
+            to,
+            took_ms: millis(took),
+        }
+    }
+}
+
+// ---- what happens ------------------------------------------------------------------------------------------
 
 /// The owner of this ticket, or the only one.
 fn meant(view: &ResourceView, ticket: Option<u32>) -> Result<&OwnerView, Failure> {
@@ -90,17 +159,16 @@ fn not_waiting(successor: Option<&Label>, view: &ResourceView) -> Failure {
 
 /// Waits until the owner has gone and somebody else has come, or nobody wants to.
 async fn outcome(store: &Namespace, before: &ResourceView, owner: &OwnerView) -> Result<Handed, Failure> {
-    let (began, mut free_since) = (Instant::now(), None);
+    let mut free_since = None;
     let mut present = look(store, before).await?;
     loop {
         if present.owners.iter().all(|one| one.grant.token != owner.grant.token) {
             let newest = present.owners.iter().max_by_key(|one| one.grant.token);
             if let Some(next) = newest.filter(|next| is_new(before, next)) {
                 let is_same = next.worker == owner.worker;
-                let took = began.elapsed();
                 let (worker, ticket) = (next.worker.to_string(), next.grant.ticket.0);
                 let (term, token) = (next.grant.term.0, next.grant.token.0);
-                return Ok(Handed::To { worker, ticket, term, token, took, is_same });
+                return Ok(Handed::To { worker, ticket, term, token, is_same });
             }
             let free_since = *free_since.get_or_insert_with(Instant::now);
             // One look is not enough to say that nobody wants it: the owner itself queues again a moment later.

@@ -48,6 +48,7 @@ Examples:
   tenure step-down scheduler --to web2-977-03bd2e11
   tenure step-down consumer --ticket 2 --wait 1m
   tenure step-down scheduler --force
+  tenure step-down scheduler --json | jq -r .to.worker
 
 Exit codes:
   0    it was handed over, also if nobody else wanted it
@@ -76,6 +77,10 @@ pub(crate) struct StepDown {
     #[arg(id = "outcome_within", long = "wait", value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
+    /// The outcome as JSON, for programs; spans are in milliseconds
+    #[arg(long)]
+    pub(crate) json: bool,
+
     #[command(flatten)]
     pub(crate) at: At,
 }
@@ -86,12 +91,17 @@ Says in sentences why the owner of RESOURCE owns it, who is next, and what would
 pub(super) const AFTER_EXPLAIN: &str = "\
 Examples:
   tenure explain nightly-report
-  tenure explain consumer --store redis://cache";
+  tenure explain consumer --store redis://cache
+  tenure explain nightly-report --json | jq '.owners[].free_within_ms'";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Explain {
     /// What to explain
     pub(crate) resource: String,
+
+    /// As JSON, for programs; spans are in milliseconds
+    #[arg(long)]
+    pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) at: At,

@@ -1,6 +1,7 @@
 //! What `tenure explain` says.
 
 use super::scene::Scene;
+use super::status::shape;
 use super::stores::Server;
 
 fn told(scene: &Scene, resource: &str) -> String {
@@ -61,6 +62,81 @@ fn on_a_server_the_end_of_the_lease_is_what_counts() {
             "{all}"
         );
     }
+}
+
+#[test]
+fn programs_see_the_same_as_json_with_spans() {
+    let scene = Scene::new();
+    assert!(scene.done(&["run", "job", "--label", "z", "--", "true"]).status.success());
+    let _owner = scene.start("a", &[]);
+    scene.life(2);
+    let _next = scene.start("b", &[]);
+    scene.until_waiting(1);
+
+    let output = scene.done(&["explain", "job", "--json"]);
+
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let expected = r#"{
+ "version": 9,
+ "store": "URL",
+ "namespace": "tenure",
+ "resource": "job",
+ "tickets": 9,
+ "flapping": false,
+ "proves_deaths": true,
+ "owners": [
+ {
+ "worker": "a",
+ "ticket": 9,
+ "term": 9,
+ "token": 9,
+ "owned_for_ms": 9,
+ "lease_left_ms": 9,
+ "metadata": {},
+ "before": {
+ "worker": "z",
+ "term": 9,
+ "token": 9,
+ "ended": "released",
+ "free_for_ms": 9
+ },
+ "free_within_ms": 9
+ }
+ ],
+ "waiters": [
+ {
+ "worker": "b",
+ "lease_left_ms": 9,
+ "metadata": {}
+ }
+ ]
+}
+"#;
+    assert_eq!(shape(&text.replace(&scene.url(), "URL")), expected);
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let owner = &report["owners"][0];
+    let span = |field: &str| owner[field].as_u64().expect("a span");
+    assert_eq!((&report["version"], span("free_within_ms")), (&1.into(), span("lease_left_ms") + 50));
+    assert_eq!((&owner["term"], &owner["before"]["term"]), (&2.into(), &1.into()));
+}
+
+#[test]
+fn what_is_owned_for_the_first_time_or_by_nobody_has_no_before_for_programs() {
+    let server = Server::redis();
+    let scene = server.scene();
+    let explained = || -> serde_json::Value {
+        serde_json::from_slice(&scene.done(&["explain", "job", "--json"]).stdout).expect("JSON")
+    };
+    let mut owner = scene.start("a", &["--ttl", "2s"]);
+    scene.life(1);
+
+    let owned = explained();
+    owner.signal(rustix::process::Signal::TERM);
+    owner.ended();
+    let free = explained();
+
+    assert!(owned["owners"][0]["before"].is_null() && owned["proves_deaths"] == false, "{owned}");
+    assert_eq!((&free["owners"], &free["waiters"]), (&serde_json::json!([]), &serde_json::json!([])));
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn names_and_metadata_from_the_store_reach_nobody_raw() {
             &["history"],
             &["history", "--json"],
             &["explain", NAME],
+            &["explain", NAME, "--json"],
             &["explain", "job"],
             &["step-down", "job"],
             &["step-down", NAME, "--ticket", "7"],

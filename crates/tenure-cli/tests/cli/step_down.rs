@@ -1,6 +1,9 @@
 //! What `tenure step-down` does and reports.
 
+use serde_json::Value;
+
 use super::scene::{Scene, Tenure};
+use super::status::shape;
 use super::stores::Server;
 
 fn said(output: &std::process::Output) -> (Option<i32>, String, String) {
@@ -88,6 +91,71 @@ fn an_owner_whom_nobody_follows_owns_again_and_that_is_said() {
     assert_eq!(code, Some(0));
     assert!(told.starts_with("nobody else wanted `job`: `a` owns it again (ticket 0, term 2, "), "{told}");
     assert!(asked.contains("asked `a` to hand over `job` (term 1); waiting until it has"), "{asked}");
+}
+
+#[test]
+fn programs_get_the_outcome_as_json() {
+    let scene = Scene::new();
+    // It ignores SIGTERM.
+    let _deaf = scene.start_deaf("a", &["--grace", "3s", "--ttl", "30s"]);
+    scene.life(1);
+    let next = scene.start("b", &["--ttl", "30s"]);
+    scene.until_waiting(1);
+    let report = |options: &[&str]| {
+        let (code, told, _) = said(&scene.done(&[&["step-down", "job", "--json"], options].concat()));
+        let report: Value = serde_json::from_str(&told).expect("JSON");
+        (code, told, report)
+    };
+
+    let (code, _, late) = report(&["--wait", "100ms"]);
+    let (forced, told, handed) = report(&["--force"]);
+    drop(next);
+
+    assert_eq!((code, &late["outcome"], &late["to"]), (Some(123), &"not_yet".into(), &Value::Null));
+    assert_eq!(late["from"]["worker"], "a");
+    assert!(late["took_ms"].as_u64().is_some_and(|took| took >= 100), "{late}");
+    let expected = r#"{
+ "version": 9,
+ "store": "URL",
+ "namespace": "tenure",
+ "resource": "job",
+ "outcome": "handed_over",
+ "from": {
+ "worker": "a",
+ "ticket": 9,
+ "term": 9,
+ "token": 9
+ },
+ "to": {
+ "worker": "b",
+ "ticket": 9,
+ "term": 9,
+ "token": 9
+ },
+ "took_ms": 9
+}
+"#;
+    assert_eq!((forced, shape(&told.replace(&scene.url(), "URL"))), (Some(0), expected.to_owned()));
+    assert_eq!((&handed["version"], &handed["to"]["term"]), (&1.into(), &2.into()));
+}
+
+#[test]
+fn programs_learn_that_nobody_else_wanted_it_or_nobody_at_all() {
+    let scene = Scene::new();
+    let report = |resource: &str, options: &[&str]| -> Value {
+        let (code, told, error) = said(&scene.done(&[&["step-down", resource, "--json"], options].concat()));
+        assert_eq!(code, Some(0), "{error}");
+        serde_json::from_str(&told).expect("JSON")
+    };
+    let _only = scene.start("a", &["--ttl", "3s"]);
+    scene.life(1);
+    let _leaves = scene.start_named("other", "x", &["--once"]);
+    super::scene::until("an owner", || (scene.standing_of("other").0 == ["x"]).then_some(()));
+
+    let (again, free) = (report("job", &[]), report("other", &["--force"]));
+
+    assert_eq!((&again["outcome"], &again["to"]["worker"]), (&"owned_again".into(), &"a".into()));
+    assert_eq!((&free["outcome"], &free["to"]), (&"free".into(), &Value::Null));
 }
 
 #[test]
