@@ -1,27 +1,25 @@
 //! `tenure run`, `tenure cron` and `tenure once`: competes, has the guard run the command only while it owns a ticket,
-//! competes again after a loss. What differs between the three is in `duties`.
+//! competes again after a loss. How a command is run is in `command`, what differs between the three in `duties`.
 
+mod command;
 mod duties;
 
 use std::cell::Cell;
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use tenure::{Change, Changes, Ending, Grant, Ownership, Why, Worker};
+use tenure::{Change, Changes, Ending, Grant, Why, Worker};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::args::Restart;
 use crate::exit::{Exit, Failure};
 use crate::guard::Posted;
-use crate::link::{Begun, GuardLost, Link, Running, Start};
+use crate::link::{GuardLost, Link};
 use crate::neighbours;
 use crate::notify::Supervisor;
 use crate::output::{self, Silence};
-use crate::process::{Caught, Killing, Listening, Signals};
+use crate::process::{Caught, Listening, Signals};
 use crate::reading::patiently;
 use crate::settings::{self, Again, Duty};
 use crate::standstill::Standstill;
@@ -62,8 +60,6 @@ pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted
         present: Cell::new(None),
         started_at: Cell::new(None),
         ended: Cell::new(None),
-        is_unguarded: Cell::new(None),
-        unguarded_now: Notify::new(),
     };
     work.supervisor.ready(&format!("competes for `{}`", settings.resource));
     let done = work.compete_again_and_again(&worker).await;
@@ -159,9 +155,6 @@ struct Work<'a> {
     started_at: Cell<Option<Instant>>,
     /// How the latest command ended; after a signal only what ended since then.
     ended: Cell<Option<ExitStatus>>,
-    /// Whether the guard was lost while it ran a command for a job, and when it was.
-    is_unguarded: Cell<Option<GuardLost>>,
-    unguarded_now: Notify,
 }
 
 impl Work<'_> {
@@ -248,60 +241,6 @@ impl Work<'_> {
         }
     }
 
-    /// Runs the command under one ownership, with `more` in its environment. Being dropped, at the harder stop, kills it and
-    /// waits for its end.
-    async fn under(&self, own: &Ownership, more: Vec<(String, String)>) -> Outcome {
-        let (resource, term) = (self.settings.resource.as_str(), own.term());
-        self.owns(term);
-        // Before the ownership is looked at: as long as that holds its lease is this one.
-        let lease = self.link.page().look().number();
-        if !own.holds() {
-            own.lost().await;
-            return not_begun();
-        }
-        // Without the lock the command could be taken for dead while it lives.
-        let lock = match own.lock().await {
-            Ok(lock) => lock,
-            Err(_) if !own.holds() => {
-                own.lost().await;
-                return not_begun();
-            }
-            Err(error) => return Outcome::NotRun(Exit::FAILED, error.into()),
-        };
-        let name = self.settings.program.to_string_lossy().into_owned();
-        let start = Start {
-            name,
-            lease,
-            variables: self.variables(own, more),
-            lock,
-            grace: self.settings.timing.grace(),
-        };
-        let mut running = match Running::start(self.link, start, &self.ended).await {
-            Ok(Begun::Running(running)) => running,
-            Ok(Begun::NotRun(error)) => return cannot_run(&self.settings.program, &error),
-            Ok(Begun::Refused) => {
-                own.lost().await;
-                return not_begun();
-            }
-            Err(lost) => return Outcome::Unguarded(lost),
-        };
-        self.started_at.set(Some(Instant::now()));
-        let status = format!("owns `{resource}` (term {term}); runs pid {}", running.pid());
-        self.supervisor.status(&status);
-        let ending = tokio::select! {
-            biased;
-            ended = running.ended() => return ended.map_or_else(Outcome::Unguarded, Outcome::Ended),
-            ending = own.lost() => ending,
-        };
-        self.stop_command(&mut running, own, ending);
-        tokio::select! {
-            biased;
-            ended = running.ended() => return ended.map_or_else(Outcome::Unguarded, Outcome::Stopped),
-            () = self.hurried.notified() => running.kill(Killing::Hurried),
-        }
-        Outcome::Stopped(self.ended.get().unwrap_or(ExitStatus::from_raw(libc::SIGKILL)))
-    }
-
     /// It has come so far; people are told if they waited for it.
     fn owns(&self, term: u64) {
         self.was_owner.set(true);
@@ -361,43 +300,6 @@ impl Work<'_> {
                 }
             }
         }
-    }
-
-    /// The first stop. The harder one is the library's to time: it drops the work.
-    fn stop_command(&self, running: &mut Running<'_>, own: &Ownership, ending: Ending) {
-        let timing = &self.settings.timing;
-        self.tell_ending(ending);
-        let limit = match ending {
-            // Half of the margin is counted from the end of the trust, which may be a while ago.
-            Ending::Expired => own.remaining().saturating_sub(timing.margin() / 2),
-            ending if ending.is_gentle() => timing.grace(),
-            _ => timing.margin() / 2,
-        };
-        let asked = self.asked.get().filter(|_| ending == Ending::Left);
-        running.has(limit);
-        if limit.is_zero() {
-            return;
-        }
-        match asked {
-            _ if !ending.is_gentle() => running.lose(),
-            // What the terminal sent the command has got already, unless it has gone to a group of its own.
-            Some(asked) if asked.from_terminal && running.is_in_our_group() => {}
-            Some(asked) => running.signal(asked.number),
-            None => running.signal(libc::SIGTERM),
-        }
-        output::stopping(running.name(), running.pid(), limit, asked);
-        output::hint_on(ending, timing.trust(), timing.ttl());
-    }
-
-    fn variables(&self, own: &Ownership, more: Vec<(String, String)>) -> Vec<(String, String)> {
-        let told = [
-            ("TENURE_RESOURCE", own.resource().as_str().to_owned()),
-            ("TENURE_TICKET", own.ticket().to_string()),
-            ("TENURE_TERM", own.term().to_string()),
-            ("TENURE_TOKEN", own.token().to_string()),
-            ("TENURE_WORKER", self.worker.to_owned()),
-        ];
-        told.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(more).collect()
     }
 
     /// A signal is for us, or for the command. Says whether somebody wants us to stop, and that is new.
@@ -482,21 +384,4 @@ impl Work<'_> {
             Again::Never => true,
         }
     }
-}
-
-/// It was stopped before anything of it ran.
-fn not_begun() -> Outcome {
-    // As if it had died of it; after a loss, as this is, hardly anybody asks.
-    Outcome::Stopped(ExitStatus::from_raw(libc::SIGTERM))
-}
-
-fn cannot_run(program: &OsStr, error: &io::Error) -> Outcome {
-    let exit = match error.raw_os_error() {
-        Some(libc::ENOENT) => Exit::NOT_FOUND,
-        // Not the command's fault: no process, memory or descriptor was to be had.
-        Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ESRCH) => Exit::FAILED,
-        _ => Exit::CANNOT_RUN,
-    };
-    let what = format!("cannot run `{}`", program.to_string_lossy());
-    Outcome::NotRun(exit, Failure::new(what).because(error))
 }

@@ -34,7 +34,6 @@ impl Work<'_> {
                         let exit = self.asked.get().map_or(Exit::FAILED, |asked| Exit::by_signal(asked.number));
                         return Ok(Outcome::Done(exit));
                     }
-                    lost = self.unguarded() => return Ok(Outcome::Unguarded(lost)),
                 }
             }
         };
@@ -64,12 +63,8 @@ impl Work<'_> {
             Outcome::Ended(status) => Ended::Failed(said(status)),
             Outcome::Stopped(_) | Outcome::Done(_) => Ended::Unfinished,
             Outcome::NotRun(_, failure) => Ended::Failed(failure.to_string()),
-            Outcome::Unguarded(lost) => {
-                self.is_unguarded.set(Some(lost));
-                self.unguarded_now.notify_one();
-                // All of it is over: whoever sees the campaign through drops this.
-                std::future::pending().await
-            }
+            // All of it is over: whoever sees the campaign through sees that the guard is gone, and drops this.
+            Outcome::Unguarded(_) => std::future::pending().await,
         }
     }
 
@@ -86,19 +81,15 @@ impl Work<'_> {
         }
         let (ownerships, not_run) = (once.ownerships(), std::cell::Cell::new(None));
         let run = async {
-            let mut tried = pin!(once.run(async |own| {
+            let tried = once.run(async |own| {
                 let more = named([("TENURE_JOB", name.to_owned())]);
                 let outcome = self.under(&own, more).await;
                 if let Outcome::NotRun(exit, _) = &outcome {
                     not_run.set(Some(*exit));
                 }
                 self.job_ended(outcome).await
-            }));
-            tokio::select! {
-                biased;
-                tried = &mut tried => self.came_of(tried, not_run.get()),
-                lost = self.unguarded() => Ok(Outcome::Unguarded(lost)),
-            }
+            });
+            self.came_of(tried.await, not_run.get())
         };
         self.see_through(worker, ownerships, run).await
     }
@@ -128,16 +119,6 @@ impl Work<'_> {
                 Ok(Outcome::NotRun(Exit::FAILED, Failure::from(error)))
             }
             Err(error) => Err(error),
-        }
-    }
-
-    /// Waits until there is no guard any more.
-    async fn unguarded(&self) -> crate::link::GuardLost {
-        loop {
-            self.unguarded_now.notified().await;
-            if let Some(lost) = self.is_unguarded.get() {
-                return lost;
-            }
         }
     }
 

@@ -41,6 +41,34 @@ fn when_the_guard_is_killed_or_stopped_the_command_is_killed_and_the_ticket_is_f
 }
 
 #[test]
+fn a_job_whose_guard_is_killed_ends_with_its_command_and_the_next_worker_goes_on() {
+    let script = "echo \"$TENURE_WORKER $$\" >> begun; exec sleep 1000";
+    let once = ["once", "migration", "--ttl", "60s"];
+    let cron = ["cron", "* * * * * *", "--job", "tick", "--ttl", "60s"];
+    for (job, resource) in [(&once[..], "once:migration"), (&cron[..], "cron:tick")] {
+        let scene = Scene::new();
+        let begun = |worker: &str| {
+            let of_worker = |line: &String| line.strip_prefix(worker)?.trim().parse::<i32>().ok();
+            until(&format!("a run of {worker}"), || scene.lines("begun").iter().find_map(of_worker))
+        };
+        let mut first = scene.start_other("a", job, script);
+        let pid = begun("a ");
+        let _second = scene.start_other("b", job, script);
+        until("it waits", || (scene.standing_of(resource).1 == ["b"]).then_some(()));
+
+        let began_us = now_us();
+        kill(first.guard());
+
+        assert_eq!(first.ended().code(), Some(125), "{}", first.said());
+        let took_us = now_us() - began_us;
+        // Less than the quarter of a margin, 1.5 s, for which a guard is waited for that only stands still.
+        assert!(took_us < SOON_US, "{resource}: it took {took_us} us");
+        assert!(!is_alive(pid) && first.said().contains("tenure: the guard process "), "{}", first.said());
+        begun("b ");
+    }
+}
+
+#[test]
 fn a_worker_that_waits_without_a_guard_leaves_the_queue() {
     let scene = Scene::new();
     let (_first, mut second) = pair(&scene);

@@ -1,0 +1,125 @@
+//! One command under one ownership: started by the guard, stopped when the ownership ends.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use tenure::{Ending, Ownership};
+use tokio::time::Instant;
+
+use super::{Outcome, Work};
+use crate::exit::{Exit, Failure};
+use crate::link::{Begun, Running, Start};
+use crate::output;
+use crate::process::Killing;
+
+impl Work<'_> {
+    /// Runs the command under one ownership, with `more` in its environment. Being dropped, at the harder stop, kills it and
+    /// waits for its end.
+    pub(super) async fn under(&self, own: &Ownership, more: Vec<(String, String)>) -> Outcome {
+        let (resource, term) = (self.settings.resource.as_str(), own.term());
+        self.owns(term);
+        // Before the ownership is looked at: as long as that holds its lease is this one.
+        let lease = self.link.page().look().number();
+        if !own.holds() {
+            own.lost().await;
+            return not_begun();
+        }
+        // Without the lock the command could be taken for dead while it lives.
+        let lock = match own.lock().await {
+            Ok(lock) => lock,
+            Err(_) if !own.holds() => {
+                own.lost().await;
+                return not_begun();
+            }
+            Err(error) => return Outcome::NotRun(Exit::FAILED, error.into()),
+        };
+        let name = self.settings.program.to_string_lossy().into_owned();
+        let start = Start {
+            name,
+            lease,
+            variables: self.variables(own, more),
+            lock,
+            grace: self.settings.timing.grace(),
+        };
+        let mut running = match Running::start(self.link, start, &self.ended).await {
+            Ok(Begun::Running(running)) => running,
+            Ok(Begun::NotRun(error)) => return cannot_run(&self.settings.program, &error),
+            Ok(Begun::Refused) => {
+                own.lost().await;
+                return not_begun();
+            }
+            Err(lost) => return Outcome::Unguarded(lost),
+        };
+        self.started_at.set(Some(Instant::now()));
+        let status = format!("owns `{resource}` (term {term}); runs pid {}", running.pid());
+        self.supervisor.status(&status);
+        let ending = tokio::select! {
+            biased;
+            ended = running.ended() => return ended.map_or_else(Outcome::Unguarded, Outcome::Ended),
+            ending = own.lost() => ending,
+        };
+        self.stop_command(&mut running, own, ending);
+        tokio::select! {
+            biased;
+            ended = running.ended() => return ended.map_or_else(Outcome::Unguarded, Outcome::Stopped),
+            () = self.hurried.notified() => running.kill(Killing::Hurried),
+        }
+        Outcome::Stopped(self.ended.get().unwrap_or(ExitStatus::from_raw(libc::SIGKILL)))
+    }
+
+    /// The first stop. The harder one is the library's to time: it drops the work.
+    fn stop_command(&self, running: &mut Running<'_>, own: &Ownership, ending: Ending) {
+        let timing = &self.settings.timing;
+        self.tell_ending(ending);
+        let limit = match ending {
+            // Half of the margin is counted from the end of the trust, which may be a while ago.
+            Ending::Expired => own.remaining().saturating_sub(timing.margin() / 2),
+            ending if ending.is_gentle() => timing.grace(),
+            _ => timing.margin() / 2,
+        };
+        let asked = self.asked.get().filter(|_| ending == Ending::Left);
+        running.has(limit);
+        if limit.is_zero() {
+            return;
+        }
+        match asked {
+            _ if !ending.is_gentle() => running.lose(),
+            // What the terminal sent the command has got already, unless it has gone to a group of its own.
+            Some(asked) if asked.from_terminal && running.is_in_our_group() => {}
+            Some(asked) => running.signal(asked.number),
+            None => running.signal(libc::SIGTERM),
+        }
+        output::stopping(running.name(), running.pid(), limit, asked);
+        output::hint_on(ending, timing.trust(), timing.ttl());
+    }
+
+    fn variables(&self, own: &Ownership, more: Vec<(String, String)>) -> Vec<(String, String)> {
+        let told = [
+            ("TENURE_RESOURCE", own.resource().as_str().to_owned()),
+            ("TENURE_TICKET", own.ticket().to_string()),
+            ("TENURE_TERM", own.term().to_string()),
+            ("TENURE_TOKEN", own.token().to_string()),
+            ("TENURE_WORKER", self.worker.to_owned()),
+        ];
+        told.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(more).collect()
+    }
+}
+
+/// It was stopped before anything of it ran.
+fn not_begun() -> Outcome {
+    // As if it had died of it; after a loss, as this is, hardly anybody asks.
+    Outcome::Stopped(ExitStatus::from_raw(libc::SIGTERM))
+}
+
+fn cannot_run(program: &OsStr, error: &io::Error) -> Outcome {
+    let exit = match error.raw_os_error() {
+        Some(libc::ENOENT) => Exit::NOT_FOUND,
+        // Not the command's fault: no process, memory or descriptor was to be had.
+        Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ESRCH) => Exit::FAILED,
+        _ => Exit::CANNOT_RUN,
+    };
+    let what = format!("cannot run `{}`", program.to_string_lossy());
+    Outcome::NotRun(exit, Failure::new(what).because(error))
+}
