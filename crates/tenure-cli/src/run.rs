@@ -243,7 +243,6 @@ impl Work<'_> {
 
     /// It has come so far; people are told if they waited for it.
     fn owns(&self, term: u64) {
-        self.was_owner.set(true);
         self.waits.set(false);
         if self.is_news.replace(false) {
             output::owns(self.settings.resource.as_str(), term);
@@ -336,6 +335,7 @@ impl Work<'_> {
     fn tell(&self, change: Change) -> bool {
         match change {
             Change::Acquired(grant) => {
+                self.was_owner.set(true);
                 self.present.set(Some(grant));
                 // The only owner of the only ticket has nobody beside it; who waits will look.
                 if self.settings.tickets.count() > 1 || grant.ticket.0 > 0 {

@@ -38,13 +38,14 @@ fn on_servers_too_it_is_done_once_waited_for_and_taken_over() {
 }
 
 fn done_once(scene: &Scene) {
-    let script = "echo \"$TENURE_JOB $TENURE_RESOURCE\" >> done";
+    let script = "test \"$TENURE_TOKEN\" -gt 1000 && \
+                  echo \"$TENURE_JOB $TENURE_RESOURCE $TENURE_TICKET $TENURE_TERM $TENURE_WORKER\" >> done";
 
     let first = once(scene, &["--label", "first"], script);
     let second = once(scene, &["--label", "second"], script);
 
     assert!(first.0 == Some(0) && !first.1.contains("was done"), "{}", first.1);
-    assert_eq!(scene.lines("done"), ["migration-42 once:migration-42"]);
+    assert_eq!(scene.lines("done"), ["migration-42 once:migration-42 0 1 first"]);
     assert_eq!(second.0, Some(0));
     assert!(second.1.contains("tenure: `once:migration-42` was done by `first`, "), "{}", second.1);
 }
@@ -89,6 +90,47 @@ fn waited_for(scene: &Scene) {
     assert_eq!((first.ended().code(), waits.ended().code()), (Some(0), Some(0)));
     assert!(waits.said().contains("was done by `first`"), "{}", waits.said());
     assert!(!scene.file("twice").exists());
+}
+
+// req: E13
+#[test]
+fn a_command_that_is_told_to_stop_is_taken_at_its_word_by_its_code() {
+    let scene = Scene::new();
+    let stopped_with = |label: &str, code: u8| {
+        let script = format!("trap 'exit {code}' TERM; echo {label} >> begun; while :; do sleep 0.02; done");
+        let mut tenure = scene.start_other(label, &MIGRATION, &script);
+        until("it runs", || scene.lines("begun").iter().any(|line| line == label).then_some(()));
+        tenure.signal(Signal::TERM);
+        tenure.ended().code()
+    };
+
+    assert_eq!(stopped_with("halfway", 3), Some(3));
+    assert_eq!(stopped_with("done", 0), Some(0));
+
+    let (code, told) = once(&scene, &[], "touch twice");
+    assert!(code == Some(0) && told.contains("was done by `done`"), "{told}");
+    assert!(!scene.file("twice").exists());
+}
+
+// req: E13
+#[test]
+fn who_owns_in_time_has_not_waited_for_too_long_however_slow_the_store_is_after_that() {
+    let server = testkit::postgres::Options::new().start();
+    let scene = Scene::on(server.url());
+    assert!(scene.done(&["once", "something", "--", "true"]).status.success());
+    // It can be owned, and nobody can begin it.
+    let held = server.hold("LOCK TABLE tenure.job IN EXCLUSIVE MODE");
+
+    let options = ["once", "migration-42", "--ttl", "3s", "--wait", "100ms"];
+    let mut tenure = scene.start_other("slow", &options, "touch done");
+    until("it owns", || (scene.standing_of("once:migration-42").0 == ["slow"]).then_some(()));
+    // Longer than `--wait` and the third of the ttl for which an answer is waited for.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert!(!tenure.has_ended(), "{}", tenure.said());
+    drop(held);
+
+    assert_eq!(tenure.ended().code(), Some(0), "{}", tenure.said());
+    assert!(scene.file("done").exists());
 }
 
 // req: E13
