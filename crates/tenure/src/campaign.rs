@@ -1,22 +1,21 @@
 //! A standing pursuit of one resource, in three styles on one engine: callbacks, work, and by hand.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tenure_core::{Grant, OwnerView, Payload, Published, ResourceName, Tickets as Count, Want};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::Error;
 use crate::callbacks::{self, Flag, Outcome, Wish};
+use crate::changes::{Changes, Listeners};
 use crate::engine::{Command, Wanted};
 use crate::entered::Entered;
 use crate::observe;
 use crate::ownership::Ownership;
-use crate::seat::{Change, Listener, Seat, Signal};
+use crate::seat::{Seat, Signal};
 use crate::worker::Inner;
 
 /// How many may own a resource at once.
@@ -43,7 +42,7 @@ pub struct CampaignBuilder {
     resource: Result<ResourceName, Error>,
     tickets: Tickets,
     priority: i32,
-    listeners: Vec<Listener>,
+    listeners: Listeners,
 }
 
 /// A campaign to be, with what its callbacks work on.
@@ -56,7 +55,7 @@ pub struct CampaignWith<A> {
 
 impl CampaignBuilder {
     pub(crate) fn new(worker: Arc<Inner>, resource: Result<ResourceName, Error>) -> Self {
-        Self { worker, resource, tickets: Tickets::Limited(1), priority: 0, listeners: Vec::new() }
+        Self { worker, resource, tickets: Tickets::Limited(1), priority: 0, listeners: Listeners::default() }
     }
 
     /// How many may own the resource at once; by default one.
@@ -73,9 +72,7 @@ impl CampaignBuilder {
     /// What happens to the campaign, from its beginning. Nothing is left out.
     #[must_use]
     pub fn changes(&mut self) -> Changes {
-        let (to, changes) = mpsc::unbounded_channel();
-        self.listeners.push(to);
-        Changes { changes }
+        self.listeners.listen()
     }
 
     /// What the callbacks of [`obtain`](CampaignWith::obtain) are handed, cloned for each: async closures that
@@ -376,10 +373,10 @@ impl Campaign {
         }
     }
 
-    /// What happens to this campaign, from now on. Nothing is left out.
+    /// What happens to this campaign, from now on. Nothing is left out; it ends with the campaign.
     #[must_use]
     pub fn changes(&self) -> Changes {
-        Changes { changes: self.seat.listen() }
+        self.seat.listen()
     }
 
     /// Leaves the campaign: stops the work, awaits the cleanup, releases. Once it has returned no callback runs
@@ -394,26 +391,5 @@ impl Campaign {
 
     fn view(&self, grant: Grant) -> Ownership {
         Ownership::view(self.resource.clone(), grant, self.seat.clone(), self.worker.commands.clone())
-    }
-}
-
-/// A stream of what happens to a campaign.
-#[derive(Debug)]
-pub struct Changes {
-    changes: mpsc::UnboundedReceiver<Change>,
-}
-
-impl Changes {
-    /// What happens next; nothing once the worker has ended.
-    pub async fn next(&mut self) -> Option<Change> {
-        self.changes.recv().await
-    }
-}
-
-impl futures_core::Stream for Changes {
-    type Item = Change;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
-        self.changes.poll_recv(cx)
     }
 }

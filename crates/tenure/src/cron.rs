@@ -19,13 +19,10 @@ mod schedule;
 mod times;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tenure_core::{JobRecord, Label, Occurrence, Plan, ResourceName};
-use tokio::sync::mpsc;
 
 pub(crate) use self::clockwork::Clockwork;
 pub use self::decide::Misfire;
@@ -34,6 +31,7 @@ pub use self::schedule::Schedule;
 use crate::Error;
 use crate::callbacks::{Flag, Wish};
 use crate::campaign::CampaignBuilder;
+use crate::changes::Listeners;
 use crate::entered::Entered;
 use crate::ownership::Ownership;
 use crate::seat::Seat;
@@ -62,7 +60,7 @@ pub struct CronBuilder {
     misfire: Misfire,
     interrupted: Interrupted,
     jitter: Duration,
-    listeners: Vec<Listener>,
+    listeners: Listeners<Change>,
 }
 
 /// A job to be, with what it works on.
@@ -85,7 +83,7 @@ impl CronBuilder {
             misfire: Misfire::default(),
             interrupted: Interrupted::default(),
             jitter: Duration::ZERO,
-            listeners: Vec::new(),
+            listeners: Listeners::default(),
         }
     }
 
@@ -119,9 +117,7 @@ impl CronBuilder {
     /// What happens to the job on this worker, from its beginning. Nothing is left out.
     #[must_use]
     pub fn changes(&mut self) -> Changes {
-        let (to, changes) = mpsc::unbounded_channel();
-        self.listeners.push(to);
-        Changes { changes }
+        self.listeners.listen()
     }
 
     /// What happens to the campaign for the job on this worker: that it waits, owns, and why an ownership ended.
@@ -185,7 +181,7 @@ impl CronBuilder {
             schedule,
             misfire: self.misfire,
             interrupted: self.interrupted,
-            told: Told { listeners: Mutex::new(self.listeners) },
+            told: self.listeners,
         });
         self.worker.clockwork()?;
         Ok((job, self.campaign.enter()?))
@@ -260,16 +256,15 @@ impl Cron {
         &self.job.schedule
     }
 
-    /// What happens to the job on this worker, from now on. Nothing is left out.
+    /// What happens to the job on this worker, from now on. Nothing is left out; it ends with the job.
     #[must_use]
     pub fn changes(&self) -> Changes {
-        let (to, changes) = mpsc::unbounded_channel();
-        self.job.told.listeners().push(to);
-        Changes { changes }
+        self.job.told.listen()
     }
 
     /// Leaves the job to the others: lets the work that runs come to its end within the grace, and releases. Once it has
-    /// returned the job does not run here any more. Stopping what has stopped returns at once.
+    /// returned the job does not run here any more, but for work that blocks its thread: that keeps the ticket until it has
+    /// ended. Stopping what has stopped returns at once.
     pub async fn stop(&self) {
         self.leave.raise();
         self.is_over.raised().await;
@@ -431,51 +426,7 @@ pub enum Skipped {
 }
 
 /// A stream of what happens to a job.
-#[derive(Debug)]
-pub struct Changes {
-    changes: mpsc::UnboundedReceiver<Change>,
-}
-
-impl Changes {
-    /// What happens next; nothing once the job has stopped.
-    pub async fn next(&mut self) -> Option<Change> {
-        self.changes.recv().await
-    }
-}
-
-impl futures_core::Stream for Changes {
-    type Item = Change;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
-        self.changes.poll_recv(cx)
-    }
-}
-
-/// Where the changes of a job go.
-type Listener = mpsc::UnboundedSender<Change>;
-
-/// Who is told what happens.
-#[derive(Debug)]
-struct Told {
-    listeners: Mutex<Vec<Listener>>,
-}
-
-impl Told {
-    /// Nothing is left out: each has a queue without limit.
-    fn tell(&self, change: &Change) {
-        self.listeners().retain(|listener| listener.send(change.clone()).is_ok());
-    }
-
-    /// Nothing happens any more.
-    fn end(&self) {
-        self.listeners().clear();
-    }
-
-    fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<Listener>> {
-        // No step of it can be left half done.
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub type Changes = crate::Changes<Change>;
 
 #[cfg(test)]
 mod tests {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tenure_core::{Ending, Grant, Input, ResourceName, Token};
 
 use crate::Error;
+use crate::changes::Listeners;
 use crate::engine::{Command, Wanted};
 use crate::ownership::Ownership;
-use crate::seat::{Listener, Seat, Signal};
+use crate::seat::{Seat, Signal};
 use crate::slim;
 use crate::worker::Inner;
 
@@ -23,7 +24,7 @@ pub(crate) struct Entered {
 
 impl Entered {
     /// Begins to compete.
-    pub(crate) fn new(worker: Arc<Inner>, wanted: Wanted, listeners: Vec<Listener>) -> Result<Self, Error> {
+    pub(crate) fn new(worker: Arc<Inner>, wanted: Wanted, listeners: Listeners) -> Result<Self, Error> {
         let resource = wanted.resource().clone();
         let seat = match &wanted {
             Wanted::Tickets(_) => Seat::new(worker.page.clone(), worker.clocks.clone(), listeners),

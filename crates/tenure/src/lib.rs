@@ -39,6 +39,7 @@
 mod app;
 mod callbacks;
 mod campaign;
+mod changes;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -75,7 +76,8 @@ pub use tenure_core::{
 
 pub use self::app::{AnyError, App, Module};
 pub use self::callbacks::Outcome;
-pub use self::campaign::{Campaign, CampaignBuilder, CampaignWith, Changes, Tickets};
+pub use self::campaign::{Campaign, CampaignBuilder, CampaignWith, Tickets};
+pub use self::changes::Changes;
 pub use self::clock::ClockByHand;
 pub use self::error::{Error, Kind};
 pub use self::flapping::Flapping;

@@ -10,7 +10,8 @@ use tenure_core::{
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use crate::campaign::{CampaignBuilder, Changes};
+use crate::campaign::CampaignBuilder;
+use crate::changes::Changes;
 use crate::desk::Desk;
 use crate::engine::Command;
 use crate::entered::Entered;

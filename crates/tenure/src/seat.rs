@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure_core::{Ending, Grant, Moment, Token, Waiting};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
+use crate::changes::{Changes, Listeners};
 use crate::clock::Clocks;
 use crate::page::Page;
 use crate::stint::Stint;
@@ -21,9 +22,6 @@ pub(crate) enum Signal {
     /// A claim has to wait.
     Waiting,
 }
-
-/// Where the changes of a campaign go.
-pub(crate) type Listener = mpsc::UnboundedSender<Change>;
 
 /// What happens to a campaign, as its [`changes`](crate::Campaign::changes) tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +63,7 @@ pub(crate) struct Seat {
     changed: Notify,
     /// The work of the latest ownership, while somebody does it.
     stint: Mutex<Weak<Stint>>,
-    listeners: Mutex<Vec<Listener>>,
+    listeners: Listeners,
 }
 
 /// The latest ownership, how it ended, and until when nobody else can have its ticket.
@@ -86,19 +84,19 @@ enum Protection {
 }
 
 impl Seat {
-    pub(crate) fn new(page: Arc<Page>, clocks: Clocks, listeners: Vec<Listener>) -> Arc<Self> {
+    pub(crate) fn new(page: Arc<Page>, clocks: Clocks, listeners: Listeners) -> Arc<Self> {
         Self::with(Reach::Limited, page, clocks, listeners)
     }
 
     /// A ticket of a resource without limit: it is owned from the beginning, and no store is asked.
-    pub(crate) fn unlimited(clocks: Clocks, listeners: Vec<Listener>) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn unlimited(clocks: Clocks, listeners: Listeners) -> std::io::Result<Arc<Self>> {
         let page = Page::new()?;
         let ever = Moment::new(Duration::MAX, Duration::MAX);
         page.trust(ever, ever);
         Ok(Self::with(Reach::Unlimited, Arc::new(page), clocks, listeners))
     }
 
-    fn with(reach: Reach, page: Arc<Page>, clocks: Clocks, listeners: Vec<Listener>) -> Arc<Self> {
+    fn with(reach: Reach, page: Arc<Page>, clocks: Clocks, listeners: Listeners) -> Arc<Self> {
         Arc::new(Self {
             page,
             clocks,
@@ -107,7 +105,7 @@ impl Seat {
             latest: Mutex::default(),
             changed: Notify::new(),
             stint: Mutex::default(),
-            listeners: Mutex::new(listeners),
+            listeners,
         })
     }
 
@@ -187,10 +185,8 @@ impl Seat {
         }
     }
 
-    pub(crate) fn listen(&self) -> mpsc::UnboundedReceiver<Change> {
-        let (to, changes) = mpsc::unbounded_channel();
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(to);
-        changes
+    pub(crate) fn listen(&self) -> Changes {
+        self.listeners.listen()
     }
 
     // ---- written by the driver -----------------------------------------------------------------------------
@@ -243,7 +239,7 @@ impl Seat {
     pub(crate) fn abandon(&self) -> Option<(Grant, Ending)> {
         let present = (*self.latest()).filter(|latest| latest.ending.is_none());
         let ended = present.and_then(|latest| self.end(latest.grant.token, Ending::Expired));
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.listeners.end();
         ended.map(|grant| (grant, Ending::Expired))
     }
 
@@ -252,10 +248,9 @@ impl Seat {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells everybody who listens. Nothing is left out: each has a queue without limit.
+    /// Tells everybody who listens.
     pub(crate) fn publish(&self, change: Change) {
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|listener| listener.send(change).is_ok());
+        self.listeners.tell(&change);
     }
 }
 
@@ -267,7 +262,7 @@ mod tests {
     use crate::clock::ClockByHand;
 
     fn stint(token: u64) -> Arc<Stint> {
-        let (commands, _) = mpsc::unbounded_channel();
+        let (commands, _) = tokio::sync::mpsc::unbounded_channel();
         let grant = Grant { ticket: Ticket(0), term: Term(token), token: Token(token) };
         Arc::new(Stint { resource: ResourceName::new("r").expect("a name"), grant, commands, is_last: false })
     }
@@ -277,7 +272,7 @@ mod tests {
     fn a_check_that_began_after_the_trust_had_run_out_is_false_whatever_the_driver_does_meanwhile() {
         let (hand, page) = (ClockByHand::new(), Arc::new(Page::new().expect("a page")));
         let clocks = Clocks::ByHand(hand.clone());
-        let seat = Seat::new(page.clone(), clocks.clone(), Vec::new());
+        let seat = Seat::new(page.clone(), clocks.clone(), Listeners::default());
         // Every ownership up to this token has run out by the clock.
         let (over, lied, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -309,7 +304,7 @@ mod tests {
     fn what_is_left_of_an_ownership_is_not_what_is_left_of_the_next_lease() {
         let (hand, page) = (ClockByHand::new(), Arc::new(Page::new().expect("a page")));
         let clocks = Clocks::ByHand(hand.clone());
-        let seat = Seat::new(page.clone(), clocks.clone(), Vec::new());
+        let seat = Seat::new(page.clone(), clocks.clone(), Listeners::default());
         let second = Duration::from_secs(1);
         page.trust(clocks.now() + second, clocks.now() + second * 3);
         seat.begin(&stint(1));
@@ -328,7 +323,7 @@ mod tests {
     fn what_was_taken_away_is_not_protected_and_what_winds_down_is_until_it_is_done() {
         let page = Arc::new(Page::new().expect("a page"));
         let clocks = Clocks::ByHand(ClockByHand::new());
-        let seat = Seat::new(page.clone(), clocks.clone(), Vec::new());
+        let seat = Seat::new(page.clone(), clocks.clone(), Listeners::default());
         let second = Duration::from_secs(1);
         page.trust(clocks.now() + second, clocks.now() + second);
 

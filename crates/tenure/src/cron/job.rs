@@ -9,8 +9,9 @@ use tracing::Instrument;
 
 use super::decide::{Decision, Misfire, Next, decide};
 use super::schedule::{Schedule, Second};
-use super::{Change, Ended, Ends, Interrupted, Skipped, Tick, Told, time_of};
+use super::{Change, Ended, Ends, Interrupted, Skipped, Tick, time_of};
 use crate::callbacks::{self, Wish};
+use crate::changes::Listeners;
 use crate::desk::Desk;
 use crate::entered::Entered;
 use crate::observe;
@@ -37,7 +38,7 @@ pub(super) struct Job {
     pub(super) interrupted: Interrupted,
     /// In milliseconds: everything happens so much later than the schedule says.
     pub(super) delay: u64,
-    pub(super) told: Told,
+    pub(super) told: Listeners<Change>,
 }
 
 /// What becomes of the work when the ownership is lost. When it is given up gently, the work may go on to the harder stop.
@@ -58,6 +59,7 @@ pub(super) async fn serve<R: Ends>(
     mut work: impl AsyncFnMut(Tick, Arc<Stint>) -> R,
 ) {
     observe::job_entered(&job.resource);
+    let _over = Over(&job.told);
     while let Some(signal) = callbacks::next(&mut entered, &mut wish).await {
         let Signal::Start(stint) = signal else { continue };
         if !entered.seat.holds(stint.grant.token) {
@@ -76,7 +78,15 @@ pub(super) async fn serve<R: Ends>(
             entered.end(term.stint.grant.token, Ending::Failed);
         }
     }
-    job.told.end();
+}
+
+/// Whatever ends the job, also a panic or the end of its runtime: whoever listens is told that nothing comes any more.
+struct Over<'a>(&'a Listeners<Change>);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// Where the signals of the campaign come from.

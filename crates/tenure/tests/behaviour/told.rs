@@ -92,6 +92,24 @@ async fn default_labels_are_of_host_and_pid_and_unique() {
     assert_ne!(one.label(), two.label());
 }
 
+#[tokio::test]
+async fn the_changes_of_a_campaign_end_with_it_also_for_who_listens_only_then() {
+    let worker = Worker::connect("memory:").await.expect("a worker");
+    let limited = || worker.campaign("limited");
+    let unlimited = || worker.campaign("unlimited").tickets(tenure::Tickets::All);
+    for builder in [limited(), unlimited()] {
+        let campaign = builder.obtain(async |_| {}, async |_| {}).expect("it competes");
+        let mut changes = campaign.changes();
+        until(|| campaign.is_owner()).await;
+
+        soon(campaign.stop()).await;
+
+        soon(async { while changes.next().await.is_some() {} }).await;
+        assert_eq!(soon(campaign.changes().next()).await, None);
+    }
+    worker.shutdown().await;
+}
+
 // req: T8
 #[tokio::test]
 async fn a_resource_that_changes_its_owner_too_often_is_told_in_the_log_and_among_the_changes() {

@@ -1,12 +1,12 @@
 //! What a job does from one occurrence to the next.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::cron::{Change, Cron, Misfire, Skipped};
 use tenure::store::{MemoryStore, Opened};
-use tenure::{ClockByHand, JobState, Kind, Timing, Worker};
+use tenure::{ClockByHand, JobState, Kind, Namespace, Timing, Worker};
 use tokio::sync::Notify;
 
 use super::links::Link;
@@ -100,6 +100,9 @@ async fn a_name_that_is_used_with_another_plan_is_told_and_one_that_this_worker_
 
     soon(first.stop()).await;
 
+    // Who listened hears the rest and then the end, who listens from now on the end.
+    soon(async { while heard.next().await.is_some() {} }).await;
+    assert_eq!(soon(first.changes().next()).await, None);
     let change = stage.next(&mut changes).await;
     assert_eq!(change, Change::PlanChanged { before: "* * * * * * UTC".into() });
     assert_eq!(stage.job("cron:job").await.plan.as_str(), "*/2 * * * * * Europe/Berlin");
@@ -312,4 +315,38 @@ async fn a_job_may_run_in_the_task_of_the_caller_and_borrow() {
     assert_eq!(seconds.len(), 3);
     let counts = stage.job("cron:job").await.counts;
     assert_eq!((counts.ran, counts.failed), (2, 1));
+}
+
+// req: H1
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_blocks_its_thread_outlasts_stop_and_keeps_the_ticket_until_it_has_ended() {
+    let stage = Stage::new();
+    let worker = stage.worker("one").await;
+    let (go_on, blocked) = std::sync::mpsc::channel::<()>();
+    let (begun, blocked) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(blocked)));
+    let job = worker.cron("job", EVERY_SECOND).with((begun.clone(), blocked));
+    let job = job.run(async |_, (begun, blocked)| {
+        begun.fetch_add(1, Ordering::SeqCst);
+        // Until somebody lets it go on.
+        let _told = blocked.lock().expect("nobody panicked").recv();
+    });
+    let job = job.expect("it begins");
+    stage.until(|| begun.load(Ordering::SeqCst) == 1).await;
+
+    let stopping = tokio::spawn(async move { job.stop().await });
+    stage.until_by(Duration::from_millis(20), &mut || stopping.is_finished()).await;
+
+    let owners = async || {
+        let view = Namespace::on(stage.opened.clone()).read("cron:job").await.expect("an answer");
+        view.expect("it was claimed").owners.len()
+    };
+    assert_eq!(owners().await, 1, "it is at work still");
+    go_on.send(()).expect("it waits");
+    soon(async {
+        while owners().await == 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
 }
