@@ -18,7 +18,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, kill_process};
 use tenure::guard::{Moment, SharedPage, now};
 use tokio::io::unix::AsyncFd;
-use tokio::sync::Notify;
 
 use crate::exit::Failure;
 use crate::guard::Posted;
@@ -65,8 +64,6 @@ pub(crate) struct Link {
     runs: Cell<u64>,
     /// The command that is there, and the number of its lease.
     present: Cell<Option<(u64, u64)>>,
-    /// Rung when a command is there no more.
-    is_over: Notify,
     is_lost: Cell<bool>,
 }
 
@@ -94,7 +91,6 @@ impl Link {
             lateness: Cell::new(Lateness { looked_at: now(), counted: Duration::ZERO }),
             runs: Cell::new(0),
             present: Cell::new(None),
-            is_over: Notify::new(),
             is_lost: Cell::new(false),
         })
     }
@@ -103,11 +99,11 @@ impl Link {
         &self.page
     }
 
-    /// Waits until the guard has ended without being asked, and there is no command.
+    /// Waits until the guard has ended without being asked, while there is no command.
     pub(crate) async fn is_dead(&self) -> GuardLost {
-        // Whoever has a command finds out by what it is told, and kills the tree first.
+        // Looked at when it has ended: whoever has a command finds out by what it is told, and kills the tree.
         while self.alive.readable().await.is_err() || self.present.get().is_some() {
-            let _late = tokio::time::timeout(self.patience, self.is_over.notified()).await;
+            tokio::time::sleep(self.patience).await;
         }
         self.is_lost.set(true);
         GuardLost
@@ -376,7 +372,6 @@ impl<'a> Running<'a> {
     fn lost(&mut self) {
         self.is_over = true;
         self.link.present.set(None);
-        self.link.is_over.notify_one();
     }
 }
 

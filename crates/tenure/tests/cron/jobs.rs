@@ -317,6 +317,24 @@ async fn a_job_may_run_in_the_task_of_the_caller_and_borrow() {
     assert_eq!((counts.ran, counts.failed), (2, 1));
 }
 
+#[tokio::test]
+async fn the_changes_of_a_job_end_also_with_its_runtime() {
+    let (stage, book) = (Stage::new(), Book::default());
+    let worker = stage.worker("one").await;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+    let job = {
+        let _within = runtime.enter();
+        keep_book(&worker, &book)
+    };
+    let mut changes = job.changes();
+    stage.until(|| book.len() >= 1).await;
+
+    runtime.shutdown_background();
+
+    soon(async { while changes.next().await.is_some() {} }).await;
+    assert_eq!(soon(job.changes().next()).await, None);
+}
+
 // req: H1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_blocks_its_thread_outlasts_stop_and_keeps_the_ticket_until_it_has_ended() {
