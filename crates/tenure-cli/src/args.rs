@@ -251,17 +251,21 @@ pub(crate) fn count(typed: &str) -> Result<u32, String> {
 pub(crate) fn duration(typed: &str) -> Result<Duration, String> {
     let ends = typed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(typed.len());
     let (number, unit) = typed.split_at(ends);
-    let unit_seconds = match unit {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "" if !number.is_empty() => return Err(format!("it has no unit; write {number}s or {number}ms")),
+    let unit_micros = match unit {
+        "ms" => 1e3,
+        "s" => 1e6,
+        "m" => 60e6,
+        "h" => 3600e6,
+        // One that is longer is no number that somebody wanted to write.
+        "" if (1..=20).contains(&number.len()) => {
+            return Err(format!("it has no unit; write {number}s or {number}ms"));
+        }
         _ => return Err("write a number and ms, s, m or h, such as 1500ms, 15s or 2m".to_owned()),
     };
-    let number: f64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;
+    let begins: String = number.chars().take(20).collect();
+    let number: f64 = number.parse().map_err(|_| format!("{begins:?} is not a number"))?;
     // To the nearest microsecond: a tenth of a second is not a binary fraction.
-    let micros = (number * unit_seconds * 1e6).round();
+    let micros = (number * unit_micros).round();
     if micros > LONGEST_MICROS {
         return Err("it is too long".to_owned());
     }
@@ -288,6 +292,7 @@ mod tests {
         {
             assert_eq!(duration(typed), Ok(Duration::from_millis(millis)), "{typed}");
         }
+        assert_eq!(duration("7258118399999ms"), Ok(Duration::from_millis(7_258_118_399_999)));
     }
 
     #[test]
@@ -296,6 +301,11 @@ mod tests {
         for wrong in ["", "s", "-1s", "1.2.3s", "15 s", "15sec", "1d", "infs", "nan"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }
-        assert!(duration(&format!("{}h", "9".repeat(400))).is_err());
+        for long in ["9".repeat(4000), ".".repeat(4000)] {
+            for unit in ["", "h"] {
+                let why = duration(&format!("{long}{unit}")).expect_err("too long");
+                assert!(why.len() < 100, "{why}");
+            }
+        }
     }
 }

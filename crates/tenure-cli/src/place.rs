@@ -21,7 +21,8 @@ impl Place {
         match named {
             // A command behind it would look protected and be protected from nobody.
             Some(url) if url.split(':').next() == Some("memory") => Err(Failure::new(format!(
-                "`{url}` belongs to one process, and protects nothing from another"
+                "`{}` belongs to one process, and protects nothing from another",
+                url.chars().take(60).collect::<String>()
             ))
             .hint("name a store that all of them see, such as sqlite:PATH or redis://HOST")),
             Some(url) => Ok(Self { url, folder: None }),
@@ -107,7 +108,18 @@ impl fmt::Debug for Place {
 /// cannot be told what is the password, only the scheme is shown.
 pub(crate) fn without_secrets(url: &str) -> String {
     let shown: String = url.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    let Some((scheme, rest)) = shown.split_once("://") else { return shown };
+    let is_scheme = |(scheme, _): &(&str, &str)| !scheme.contains([':', '/', '@', '?']);
+    let Some((scheme, rest)) = shown.split_once("://").filter(is_scheme) else {
+        // A file has no password. With anything else a slash may have been forgotten.
+        let is_plain = shown.starts_with("sqlite:") || !shown.contains(['@', '?']);
+        let scheme = shown.split_once(':').map_or(String::new(), |(scheme, _)| format!("{scheme}:"));
+        let is_scheme = !scheme.contains(['@', '?']);
+        return match is_plain {
+            true => shown,
+            false if is_scheme => format!("{scheme}***"),
+            false => "***".to_owned(),
+        };
+    };
     // Up to the last: a password may hold one that nobody escaped.
     let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
     let (host, parameters) = rest.split_once('?').map_or((rest, ""), |(host, _)| (host, "?.."));
@@ -134,6 +146,10 @@ mod tests {
             ("postgres://me@db/x?password=secret", "postgres://me@db/x?.."),
             ("postgres://db/x?user=a@b&password=secret", "postgres://***"),
             ("postgres://me:se?cret@db/x", "postgres://***"),
+            ("redis+unix:/run/redis.sock?pass=secret", "redis+unix:***"),
+            ("redis:/me:secret@cache", "redis:***"),
+            ("unix:/run/redis.sock?user=a://b&pass=secret", "unix:***"),
+            ("host=db?password=secret", "***"),
         ] {
             assert_eq!(without_secrets(url), shown);
         }

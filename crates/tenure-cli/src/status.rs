@@ -144,7 +144,7 @@ impl<'a> Waiter<'a> {
 }
 
 /// Metadata was checked to be JSON when it was given; should it not be, it is shown as it is.
-fn parsed(metadata: &Metadata) -> Value {
+pub(crate) fn parsed(metadata: &Metadata) -> Value {
     serde_json::from_str(metadata.as_str()).unwrap_or_else(|_| Value::from(metadata.as_str()))
 }
 
@@ -199,9 +199,21 @@ fn rows(view: &ResourceView) -> Vec<Row> {
 }
 
 /// Metadata on one line; nothing for none.
-fn said(metadata: &Metadata) -> String {
+pub(crate) fn said(metadata: &Metadata) -> String {
     match parsed(metadata) {
         Value::Object(none) if none.is_empty() => String::new(),
         some => some.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_a_worker_tells_is_shown_as_it_is() {
+        let metadata = Metadata::new("[-2011e40,0.1,3]").expect("short");
+
+        assert_eq!(parsed(&metadata).to_string(), "[-2.011e+43,0.1,3]");
     }
 }

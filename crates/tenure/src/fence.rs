@@ -117,7 +117,10 @@ impl Fence {
 const LARGEST: u64 = (1 << 53) - 1;
 
 fn number<T: FromStr>(what: &'static str, text: &str) -> Result<T, LimitError> {
-    text.parse().map_err(|_| LimitError::new(what, text, "a whole number in decimal digits"))
+    // Rust would take a + before them, too.
+    let digits = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.ok_or_else(|| LimitError::new(what, text, "a whole number in decimal digits"))
 }
 
 /// As it is sent: token, ticket and resource, a blank between them. Of the resource everything but letters, digits

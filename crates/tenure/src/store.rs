@@ -242,8 +242,9 @@ impl Place {
         match url.split_once(':') {
             Some(("memory", name)) => {
                 let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-                let refused =
-                    || Error::refused(format!("memory store name {name:?} is not of a-z A-Z 0-9 _ -"));
+                let refused = || {
+                    Error::refused(format!("memory store name {:?} is not of a-z A-Z 0-9 _ -", shown(name)))
+                };
                 if name.chars().all(fits) { Ok(Self::Memory) } else { Err(refused()) }
             }
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -276,10 +277,18 @@ impl Place {
         };
         if path.is_empty() || path == ":memory:" || path.starts_with("//") {
             let hint = "a sqlite URL is sqlite:PATH; for a store in memory use memory:";
-            return Err(Error::refused(format!("sqlite path {path:?} is not the path of a file: {hint}")));
+            return Err(Error::refused(format!(
+                "sqlite path {:?} is not the path of a file: {hint}",
+                shown(path)
+            )));
         }
         Ok(Self::Sqlite { path: path.into(), proved })
     }
+}
+
+/// What stands in a URL, as it may be told: its beginning, without what steers a terminal.
+fn shown(text: &str) -> String {
+    text.chars().take(200).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(all(feature = "sqlite", target_os = "linux"))]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use toml::de::{DeTable, DeValue};
 
 use super::FILE_VARIABLE;
-use super::known::{Form, KNOWN, Known};
+use super::known::{Form, KNOWN, Known, beginning};
 use crate::exit::Failure;
 use crate::reading::nearest;
 
@@ -19,7 +19,7 @@ const LARGEST: u64 = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) path: PathBuf,
-    text: String,
+    pub(super) text: String,
 }
 
 /// Where it is looked for, in this order, unless it is named.
@@ -100,7 +100,7 @@ impl File {
     }
 
     fn unknown(&self, key: &str, at: Range<usize>) -> Failure {
-        let failure = self.wrong(at, &format!("there is no setting `{key}`"));
+        let failure = self.wrong(at, &format!("there is no setting `{}`", beginning(key)));
         let keys: Vec<&str> = KNOWN.iter().map(|known| known.key).collect();
         match nearest(key, &keys) {
             Some(near) => failure.hint(format!("did you mean `{near}`?")),

@@ -63,7 +63,7 @@ pub(crate) const KNOWN: &[Known] = &[
     text("label", "host, pid and a random part", |typed| said(Label::new(typed))),
     text("metadata", "none", metadata),
     number("priority", priority),
-    Known { excludes: Some("once"), ..text("restart", "", |typed| said(Restart::from_str(typed, false))) },
+    Known { excludes: Some("once"), ..text("restart", "", restart) },
     on_or_off("exit-on-loss"),
     Known { excludes: Some("restart"), ..on_or_off("once") },
     text("tz", "", |typed| said(Schedule::new("@daily").and_then(|daily| daily.in_zone(typed)))),
@@ -122,11 +122,26 @@ fn priority(typed: &str) -> Result<(), String> {
     typed.parse::<i32>().map(drop).map_err(|_| limit())
 }
 
+fn restart(typed: &str) -> Result<(), String> {
+    said(Restart::from_str(typed, false).map_err(|_| {
+        let known: Vec<String> = Restart::value_variants()
+            .iter()
+            .filter_map(|known| Some(known.to_possible_value()?.get_name().to_owned()))
+            .collect();
+        format!("{:?} is not one of {}", beginning(typed), known.join(", "))
+    }))
+}
+
 fn switch(typed: &str) -> Result<(), String> {
     match typed {
         "true" | "false" => Ok(()),
-        _ => Err(format!("{typed:?} is not true or false")),
+        _ => Err(format!("{:?} is not true or false", beginning(typed))),
     }
+}
+
+/// Enough of it for people to know what is meant.
+pub(super) fn beginning(typed: &str) -> String {
+    typed.chars().take(60).collect()
 }
 
 #[cfg(test)]
@@ -174,6 +189,16 @@ mod tests {
                 let id = option.get_id().as_str();
                 let is_setting = KNOWN.iter().any(|known| known.id() == id);
                 assert!(is_setting != TYPED_ONLY.contains(&id), "{} {id}: a setting or not?", sub.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_told_by_its_beginning() {
+        let long = "x".repeat(5_000);
+        for known in KNOWN {
+            if let Err(why) = known.check(&long) {
+                assert!(why.len() < 400, "{}: {why}", known.key);
             }
         }
     }

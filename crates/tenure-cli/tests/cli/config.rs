@@ -194,7 +194,10 @@ fn what_cannot_be_a_setting_is_refused_with_file_line_and_limit() {
         ("tickets = 0x10000", "line 1: `tickets`: number of tickets \"65536\" is not 1 to 10000"),
         ("tickets = 99999999999999999999", "line 1: `tickets`: it is not a number from 1 to 10000"),
         ("wait-for-store = 1", "line 1: `wait-for-store` is a number, and has to be true or false"),
-        ("restart = \"sometimes\"", "line 1: `restart`: invalid variant: sometimes"),
+        (
+            "restart = \"sometimes\"",
+            "line 1: `restart`: \"sometimes\" is not one of never, on-failure, always",
+        ),
         ("priority = 9999999999", "line 1: `priority`: it is not a number from -2147483648 to 2147483647"),
         ("metadata = \"{\"", "line 1: `metadata`: it is not JSON: "),
         ("store = \"memory:\"", "line 1: `store`: `memory:` belongs to one process"),

@@ -99,6 +99,8 @@ impl Schedule {
     pub fn after(&self, time: SystemTime) -> Option<SystemTime> {
         let second =
             time.duration_since(SystemTime::UNIX_EPOCH).map_or(-1, |since| since.as_secs().cast_signed());
+        // Beyond the calendar nothing comes.
+        stamp(second)?;
         let next = u64::try_from(self.next(second)?).ok()?;
         Some(SystemTime::UNIX_EPOCH + Duration::from_secs(next))
     }

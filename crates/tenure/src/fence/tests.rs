@@ -53,6 +53,7 @@ fn what_makes_no_sense_is_refused_and_says_why() {
     }
     assert_eq!(why("0 0 a"), "token \"0\" is not from 1 to 2^53 - 1");
     assert_eq!(why("9007199254740992 0 a"), "token \"9007199254740992\" is not from 1 to 2^53 - 1");
+    assert_eq!(why("+7 0 a"), "token \"+7\" is not a whole number in decimal digits");
     assert_eq!(why("-7 0 a"), "token \"-7\" is not a whole number in decimal digits");
     assert_eq!(why("7 10000 a"), "ticket \"10000\" is not from 0 to 9999");
 }

@@ -147,6 +147,14 @@ fn a_day_that_never_comes_is_refused() {
 }
 
 #[test]
+fn beyond_the_calendar_nothing_comes() {
+    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(i64::MAX.unsigned_abs());
+    for spec in ["* * * * *", "0 6 * * *"] {
+        assert_eq!(schedule(spec, "Europe/Berlin").after(last), None);
+    }
+}
+
+#[test]
 fn a_zone_that_is_not_known_is_refused_with_the_one_that_was_perhaps_meant() {
     let zone = |name: &str| refused(Schedule::new("0 6 * * *").and_then(|schedule| schedule.in_zone(name)));
     assert_eq!(

@@ -15,6 +15,7 @@ use rustls::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::Error;
+use crate::store::shown;
 
 /// The `sslrootcert` that means: whom this system trusts.
 const SYSTEM: &str = "system";
@@ -115,7 +116,7 @@ impl Wanted {
                     let refused = "a certificate in it is not one of an authority";
                     trusted.add(certificate).map_err(|_| unusable(&path, "sslrootcert", refused))?;
                 }
-                format!("`{}`", path.display())
+                format!("`{}`", shown(&path.to_string_lossy()))
             }
         };
         WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider.clone())
@@ -157,7 +158,7 @@ fn certificates(path: &Path, parameter: &str) -> Result<Vec<CertificateDer<'stat
 }
 
 fn unusable(path: &Path, parameter: &str, why: &str) -> Error {
-    Error::refused(format!("cannot use `{}` as {parameter}: {why}", path.display()))
+    Error::refused(format!("cannot use `{}` as {parameter}: {why}", shown(&path.to_string_lossy())))
 }
 
 /// A key that others can read is refused, as by libpq: nobody but its owner, or the group if that is root.

@@ -63,12 +63,26 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        Self::taken_apart(url, false)
+    }
+
+    /// A URL in which another `listen` may not stand: each would lead to the next.
+    fn taken_apart(url: &str, is_listen: bool) -> Result<Self, Error> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        // The first would end the password, and the rest of it would be told as a host.
+        if base.matches('@').count() > 1 {
+            return Err(Error::refused("postgres URL: it has more than one @; an @ in a password is %40"));
+        }
         let (mut handed_on, mut listen, mut tls) = (Vec::new(), None, tls::Wanted::default());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
-                "listen" => listen = Some(Box::new(Self::parse(&decoded(name, value)?)?)),
+                "listen" if is_listen => {
+                    return Err(Error::refused(
+                        "the `listen` URL of a postgres URL has a `listen` of its own",
+                    ));
+                }
+                "listen" => listen = Some(Box::new(Self::taken_apart(&decoded(name, value)?, true)?)),
                 "sslmode" => tls.mode = Some(Mode::named(&decoded(name, value)?)?),
                 "sslrootcert" => tls.roots = Some(decoded(name, value)?),
                 "sslcert" => tls.certificate = Some(decoded(name, value)?),
@@ -88,9 +102,6 @@ impl Target {
                     return Err(Error::refused(format!("postgres URL parameter {unknown:?} is not known")));
                 }
             }
-        }
-        if listen.as_ref().is_some_and(|listen| listen.listen.is_some()) {
-            return Err(Error::refused("the `listen` URL of a postgres URL has a `listen` of its own"));
         }
         let (mode, tls) = tls.connector()?;
         let named =
@@ -354,9 +365,18 @@ mod tests {
     }
 
     #[test]
+    fn a_listen_within_a_listen_is_refused_however_many_there_are() {
+        let nested = "postgres://h/d?listen=".repeat(20_000);
+
+        assert!(refusal(&nested).contains("a `listen` of its own"));
+    }
+
+    #[test]
     fn a_refusal_does_not_repeat_the_password() {
         let told = refusal("postgres://me:hunter2%zz@h:port/d");
         assert!(!told.contains("hunter2"), "{told}");
+        let told = refusal("postgres://me:hun@ter2@h/d");
+        assert!(told.contains("%40") && !told.contains("ter2"), "{told}");
     }
 
     #[test]

@@ -124,12 +124,20 @@ pub(super) fn answer(call: &Call, value: Value) -> Outcome<Answer> {
         }
         other => return Err(unknown(other)),
     };
-    let asked = match (call, &said) {
-        (Call::Claim(wants), Said::Claimed(answers)) => wants.len() == answers.len(),
-        (Call::Release(leaves), Said::Released(answers)) => leaves.len() == answers.len(),
-        _ => true,
-    };
-    if asked { Ok(Answer { stamp, said }) } else { Err(Trouble::Odd("an answer is missing".to_owned())) }
+    match (call, &said) {
+        (Call::Claim(wants), Said::Claimed(answers)) if wants.len() == answers.len() => {}
+        (Call::Release(leaves), Said::Released(answers)) if leaves.len() == answers.len() => {}
+        (Call::Claim(_) | Call::Release(_), Said::Claimed(_) | Said::Released(_)) => {
+            return Err(Trouble::Odd("an answer is missing".to_owned()));
+        }
+        (Call::Open { .. }, Said::Opened)
+        | (Call::Renew, Said::Kept { .. } | Said::Stale)
+        | (Call::Held, Said::Held(_))
+        | (Call::Close(_), Said::Closed)
+        | (_, Said::Gone) => {}
+        _ => return Err(Trouble::Odd("the answer to another request".to_owned())),
+    }
+    Ok(Answer { stamp, said })
 }
 
 fn grant(parts: &mut Parts) -> Outcome<Grant> {
@@ -410,6 +418,9 @@ mod tests {
             stamped([text("claimed"), list([texts(&["granted", "0"])])]),
             stamped([text("claimed"), list([texts(&["waiting", "2", "1", "whatever"])])]),
             stamped([text("kept")]),
+            // Not what was asked for.
+            stamped([text("kept"), list([])]),
+            stamped([text("opened")]),
             list(["x", "00112233445566778899aabbccddeeff", "0", "opened"].map(text)),
             list(["1", "no life", "0", "opened"].map(text)),
         ] {

@@ -7,6 +7,9 @@ use crate::store::{Concern, Cost};
 /// The oldest server whose scripts can do what ours need.
 const OLDEST: (u32, u32) = (6, 2);
 
+/// More than any value that matters has: what is longer is told by its beginning.
+const LONGEST: usize = 60;
+
 /// The parts of INFO that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Server {
@@ -31,7 +34,9 @@ impl Server {
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
                 .unwrap_or_default()
                 .trim()
-                .to_owned()
+                .chars()
+                .take(LONGEST)
+                .collect::<String>()
         };
         Self {
             version: field("redis_version"),
@@ -133,6 +138,7 @@ mod tests {
         assert!(refused(&GOOD.replace("master", "slave")).contains("it is a replica"));
         assert!(refused(&GOOD.replace("noeviction", "allkeys-lru")).contains("set it to noeviction"));
         assert!(refused("").contains("it is Redis \"\""));
+        assert!(refused(&GOOD.replace("noeviction", &"noeviction".repeat(1000))).len() < 300);
     }
 
     #[test]

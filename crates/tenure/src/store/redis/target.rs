@@ -15,6 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use super::trouble::Outcome;
 use crate::Error;
+use crate::store::shown;
 
 /// A connection, however it is made.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -240,7 +241,7 @@ fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
 }
 
 fn unusable(what: &str, path: &str) -> Error {
-    Error::refused(format!("cannot read a {what} from `{path}`"))
+    Error::refused(format!("cannot read a {what} from `{}`", shown(path)))
 }
 
 #[cfg(test)]
