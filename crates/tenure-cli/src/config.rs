@@ -4,6 +4,8 @@
 //! typed comes first by itself, and nothing has to be decided twice.
 
 mod file;
+#[cfg(test)]
+mod fuzz;
 mod known;
 
 use std::collections::BTreeMap;

@@ -9,6 +9,8 @@ mod demo;
 mod doctor;
 mod exit;
 mod explain;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod helping;
 mod history;

@@ -13,6 +13,8 @@
 
 mod clockwork;
 mod decide;
+#[cfg(test)]
+mod fuzz;
 mod job;
 mod run;
 mod schedule;

@@ -52,6 +52,8 @@ mod entered;
 mod error;
 pub mod fence;
 mod flapping;
+#[cfg(test)]
+mod fuzz;
 pub mod guard;
 mod messages;
 mod namespace;

@@ -7,6 +7,7 @@
 pub mod dice;
 #[cfg(target_os = "linux")]
 pub mod disk;
+pub mod fuzz;
 #[cfg(target_os = "linux")]
 pub mod metronome;
 pub mod observer;

@@ -6,6 +6,8 @@
 
 mod calls;
 mod ears;
+#[cfg(test)]
+mod fuzz;
 mod jobs;
 mod line;
 mod read;

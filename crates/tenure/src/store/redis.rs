@@ -6,6 +6,8 @@
 
 mod answers;
 mod ears;
+#[cfg(test)]
+mod fuzz;
 mod heard;
 mod jobs;
 mod line;

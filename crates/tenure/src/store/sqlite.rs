@@ -9,6 +9,8 @@ mod burial;
 mod desk;
 mod ears;
 mod fan;
+#[cfg(test)]
+mod fuzz;
 mod hints;
 mod host;
 mod jobs;

@@ -229,6 +229,8 @@ fn answer(row: &Row, request: &Request) -> Result<Option<(Answer, Vec<usize>)>, 
         incarnation: incarnation(row.try_get("incarnation")?),
         longest: Duration::from_nanos(unsigned(row.try_get("longest_ns")?)),
     };
+    // The server counts spans from when it decided.
+    let spent = stamp.shown.since(now);
     let numbers: Option<Vec<i64>> = row.try_get("numbers")?;
     let numbers = numbers.unwrap_or_default();
     let names: Option<Vec<&str>> = row.try_get("names")?;
@@ -241,9 +243,9 @@ fn answer(row: &Row, request: &Request) -> Result<Option<(Answer, Vec<usize>)>, 
                 numbers.split_first().ok_or_else(|| Trouble::damaged("a renewal without numbers"))?;
             Said::Kept { notices: notices(told, &names)?, more: *more != 0 }
         }
-        (3, Call::Claim(wants)) => Said::Claimed(each(&numbers, wants.len(), |four| claimed(four, stamp))?),
+        (3, Call::Claim(wants)) => Said::Claimed(each(&numbers, wants.len(), |four| claimed(four, spent))?),
         (4, Call::Release(leaves)) => {
-            Said::Released(each(&numbers, leaves.len(), |four| released(four, stamp))?)
+            Said::Released(each(&numbers, leaves.len(), |four| released(four, spent))?)
         }
         (5, Call::Held) => Said::Held(holdings(&numbers, &names)?),
         (6, Call::Close(_)) => Said::Closed,
@@ -264,7 +266,7 @@ fn incarnation(made_of: &str) -> Incarnation {
 }
 
 /// Four numbers for each resource.
-fn each<T>(
+pub(super) fn each<T>(
     numbers: &[i64],
     count: usize,
     read: impl Fn([i64; 4]) -> Result<T, Trouble>,
@@ -276,10 +278,8 @@ fn each<T>(
     fours.iter().map(|four| read(*four)).collect()
 }
 
-fn claimed(four: [i64; 4], stamp: Stamp) -> Result<Claimed, Trouble> {
+pub(super) fn claimed(four: [i64; 4], spent: Duration) -> Result<Claimed, Trouble> {
     let [kind, a, b, c] = four;
-    // The server counts it from when it decided.
-    let look_again = |micros| Duration::from_micros(micros).saturating_sub(stamp.shown.since(stamp.now));
     Ok(match kind {
         0 => Claimed::Granted(Grant {
             ticket: Ticket(small(a)?),
@@ -288,7 +288,7 @@ fn claimed(four: [i64; 4], stamp: Stamp) -> Result<Claimed, Trouble> {
         }),
         1 => Claimed::Waiting(Waiting {
             ahead: small(a)?,
-            look_again: look_again(unsigned(b)).max(SOONEST),
+            look_again: Duration::from_micros(unsigned(b)).saturating_sub(spent).max(SOONEST),
             why: match c {
                 0 => Why::Taken,
                 1 => Why::Turn,
@@ -302,17 +302,17 @@ fn claimed(four: [i64; 4], stamp: Stamp) -> Result<Claimed, Trouble> {
     })
 }
 
-fn released(four: [i64; 4], stamp: Stamp) -> Result<Released, Trouble> {
+pub(super) fn released(four: [i64; 4], spent: Duration) -> Result<Released, Trouble> {
     Ok(match four[0] {
         2 => Released::Stale,
         3 => Released::Free,
         // It is released after the others.
         LEFT_OUT => Released::Free,
-        _ => Released::Again(claimed(four, stamp)?),
+        _ => Released::Again(claimed(four, spent)?),
     })
 }
 
-fn notices(numbers: &[i64], names: &[&str]) -> Result<Vec<Notice>, Trouble> {
+pub(super) fn notices(numbers: &[i64], names: &[&str]) -> Result<Vec<Notice>, Trouble> {
     let (pairs, _) = numbers.as_chunks::<2>();
     let notice = |([token, wish], name): (&[i64; 2], &&str)| {
         let wish = match wish {
@@ -326,7 +326,7 @@ fn notices(numbers: &[i64], names: &[&str]) -> Result<Vec<Notice>, Trouble> {
     pairs.iter().zip(names).map(notice).collect()
 }
 
-fn holdings(numbers: &[i64], names: &[&str]) -> Result<Vec<Holding>, Trouble> {
+pub(super) fn holdings(numbers: &[i64], names: &[&str]) -> Result<Vec<Holding>, Trouble> {
     let (pairs, _) = numbers.as_chunks::<2>();
     let holding = |([ticket, token], name): (&[i64; 2], &&str)| {
         let (ticket, token) = (Ticket(small(*ticket)?), Token(unsigned(*token)));

@@ -249,14 +249,14 @@ impl State {
 }
 
 /// What a release has to say: when to look, and where.
-fn hint(lease: LeaseId, payload: &str) -> Option<Hint> {
+pub(super) fn hint(lease: LeaseId, payload: &str) -> Option<Hint> {
     let (after, name) = payload.split_once(' ')?;
     let after = Duration::from_micros(after.parse().ok()?);
     Some(Hint { lease, resource: ResourceName::new(name).ok()?, after })
 }
 
 /// What an owner has to say: its ticket, its token, and the bytes.
-fn message(resource: &ResourceName, payload: &str) -> Option<Message> {
+pub(super) fn message(resource: &ResourceName, payload: &str) -> Option<Message> {
     let (ticket, rest) = payload.split_once(' ')?;
     let (token, bytes) = rest.split_once(' ')?;
     Some(Message {

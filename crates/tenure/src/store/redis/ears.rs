@@ -298,14 +298,14 @@ async fn leave_the_gone(
 }
 
 /// `SPAN NAME`: in nanoseconds, how long to leave it to those who come first.
-fn hint(lease: LeaseId, payload: &[u8]) -> Option<Hint> {
+pub(super) fn hint(lease: LeaseId, payload: &[u8]) -> Option<Hint> {
     let (after, name) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
     let after = Duration::from_nanos(after.parse().ok()?);
     Some(Hint { lease, resource: ResourceName::new(name).ok()?, after })
 }
 
 /// `TICKET TOKEN BYTES`.
-fn message(resource: &ResourceName, payload: &[u8]) -> Option<Message> {
+pub(super) fn message(resource: &ResourceName, payload: &[u8]) -> Option<Message> {
     let mut parts = payload.splitn(3, |byte| *byte == b' ');
     let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
     let (ticket, token) = (Ticket(number()?.try_into().ok()?), Token(number()?));

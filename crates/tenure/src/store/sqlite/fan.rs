@@ -143,7 +143,7 @@ fn stem(namespace: &Namespace, resource: &ResourceName) -> String {
 }
 
 /// Token, ticket, both names with their lengths, and the bytes.
-fn pack(namespace: &Namespace, message: &Message) -> Vec<u8> {
+pub(super) fn pack(namespace: &Namespace, message: &Message) -> Vec<u8> {
     let mut packed = message.token.0.to_le_bytes().to_vec();
     packed.extend(message.ticket.0.to_le_bytes());
     for name in [namespace.as_str(), message.resource.as_str()] {
@@ -155,7 +155,7 @@ fn pack(namespace: &Namespace, message: &Message) -> Vec<u8> {
     packed
 }
 
-fn unpack(packed: &[u8], namespace: &Namespace, resource: &ResourceName) -> Option<Message> {
+pub(super) fn unpack(packed: &[u8], namespace: &Namespace, resource: &ResourceName) -> Option<Message> {
     let (token, rest) = packed.split_first_chunk::<8>()?;
     let (ticket, mut rest) = rest.split_first_chunk::<4>()?;
     for expected in [namespace.as_str(), resource.as_str()] {

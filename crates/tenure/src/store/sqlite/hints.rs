@@ -87,14 +87,14 @@ pub(super) fn receive(socket: &UnixDatagram, lease: LeaseId) -> Vec<Hint> {
     hints
 }
 
-fn pack(resource: &ResourceName, after: Duration) -> Vec<u8> {
+pub(super) fn pack(resource: &ResourceName, after: Duration) -> Vec<u8> {
     let after = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
     let mut packed = after.to_le_bytes().to_vec();
     packed.extend_from_slice(resource.as_str().as_bytes());
     packed
 }
 
-fn unpack(packed: &[u8], lease: LeaseId) -> Option<Hint> {
+pub(super) fn unpack(packed: &[u8], lease: LeaseId) -> Option<Hint> {
     let (after, name) = packed.split_first_chunk::<DELAY>()?;
     let resource = ResourceName::new(str::from_utf8(name).ok()?).ok()?;
     Some(Hint { lease, resource, after: Duration::from_micros(u64::from_le_bytes(*after)) })

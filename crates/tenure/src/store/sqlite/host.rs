@@ -84,7 +84,7 @@ fn shift() -> Result<i64, Error> {
 }
 
 /// The offset of `boottime` (which older kernels call 7), in microseconds.
-fn parse_shift(offsets: &str) -> Option<i64> {
+pub(super) fn parse_shift(offsets: &str) -> Option<i64> {
     for line in offsets.lines() {
         let mut fields = line.split_whitespace();
         if matches!(fields.next()?, "boottime" | "7") {
