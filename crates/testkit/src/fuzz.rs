@@ -432,11 +432,12 @@ pub fn keeps_secrets(told: &str, url: &str) {
         let (scheme, rest) = url.split_once("://")?;
         let (before, after) = (&rest[..rest.find(secret)?], &rest[rest.rfind(secret)?..]);
         // The value of a parameter that there may be is a path, a host or the like.
-        let parameter = before.rsplit(['?', '&']).next().filter(|last| last.len() < before.len());
+        let parameter = before.split_once('?').and_then(|(_, parameters)| parameters.rsplit('&').next());
         let name = parameter.and_then(|last| last.split_once('=')).map_or("", |(name, _)| name);
         let is_value = name.len() > 1 && name.bytes().all(|byte| byte.is_ascii_lowercase());
-        // What follows that of a socket is a path.
-        let is_scheme = scheme != "unix" && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        // These have none: what follows is a path or a name.
+        let is_scheme = !["memory", "sqlite", "unix"].contains(&scheme)
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
         Some(is_scheme && !is_value && before.contains(':') && after.contains('@'))
     };
     for secret in SECRETS {
