@@ -14,8 +14,10 @@ use super::{Book, SOON, Stage, second, soon};
 
 const EVERY_SECOND: &str = "* * * * * *";
 
+/// None is left out, however much faster the clock goes than this machine.
 fn keep_book(worker: &Worker, book: &Book) -> Cron {
-    let job = worker.cron("job", EVERY_SECOND).with(book.clone());
+    let all = Misfire::All { within: Duration::from_secs(3600) };
+    let job = worker.cron("job", EVERY_SECOND).misfire(all).with(book.clone());
     job.run(async |tick, book| book.write(&tick)).expect("it begins")
 }
 
@@ -207,14 +209,14 @@ async fn a_tick_asks_the_store_once_before_the_work_and_once_after_it() {
     let job = keep_book(&worker, &book);
     stage.until(|| book.len() >= 1 && link.steps("finish") >= 1).await;
 
-    let (began, finished, attended) = (link.steps("begin"), link.steps("finish"), link.steps("attend"));
+    let attended = link.steps("attend");
     let (runs, others) = (book.len(), link.calls("claim") + link.calls("release") + link.calls("read"));
     stage.until(|| book.len() >= runs + 20).await;
     soon(job.stop()).await;
 
-    let ran = book.len() - runs;
-    assert!(ran >= 20);
-    assert_eq!((link.steps("begin") - began, link.steps("finish") - finished), (ran, ran));
+    let ran = book.len();
+    assert!(ran >= runs + 20);
+    assert_eq!((link.steps("begin"), link.steps("finish")), (ran, ran));
     assert_eq!((attended, link.steps("attend")), (1, 1), "the job is taken up once per ownership");
     assert_eq!(
         link.calls("claim") + link.calls("release") + link.calls("read") - others,

@@ -14,7 +14,8 @@
 -- The server's clock, in microseconds.
 CREATE FUNCTION @schema@.clock() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    shown bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+    -- In floating point, which is exact to the microsecond: `extract` would count in decimals.
+    shown bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 BEGIN
     -- Tokens stay below 2^53.
     IF shown >= 7258118400000000 OR shown <= 0 THEN

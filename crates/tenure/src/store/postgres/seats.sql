@@ -143,7 +143,9 @@ DECLARE
 BEGIN
     LOOP
         -- All or none: who holds some already and makes the others could wait for one who needs both.
-        IF waits THEN
+        IF waits AND cardinality(names) = 1 THEN
+            ids := ARRAY(SELECT id FROM resource WHERE name = names[1] FOR NO KEY UPDATE);
+        ELSIF waits THEN
             ids := ARRAY(SELECT id FROM resource WHERE name = ANY (names) AND (all_made
                 OR (SELECT count(*) FROM resource WHERE name = ANY (names)) = cardinality(names))
                 ORDER BY id FOR NO KEY UPDATE);
