@@ -67,14 +67,20 @@ struct Findings {
 impl Findings {
     fn text(&self, style: Style) -> String {
         let figures = &self.figures;
-        let safe = match self.is_safe {
-            true => style.paint(Colour::Good, "yes") + ", as far as the store tells: every promise holds",
-            false => style.paint(Colour::Bad, "no") + ", after some faults two may own at once",
+        let worst = self.concerns.iter().map(|concern| concern.cost).max();
+        let safe = match worst {
+            _ if !self.is_safe => style.paint(Colour::Bad, "no") + ", after some faults two may own at once",
+            Some(Cost::Record) => {
+                style.paint(Colour::Good, "yes")
+                    + ", as far as the store tells, for what one owns; not for `tenure once` and `tenure cron`"
+            }
+            _ => style.paint(Colour::Good, "yes") + ", as far as the store tells: every promise holds",
         };
         let mut text = line("safe", &safe);
         for concern in &self.concerns {
             let (colour, cost) = match concern.cost {
                 Cost::Time => (Colour::Warning, "costs time"),
+                Cost::Record => (Colour::Warning, "forgets jobs"),
                 _ => (Colour::Bad, "not safe"),
             };
             text += &line("", &format!("{}: {}", style.paint(colour, cost), clean(&concern.what)));
@@ -228,6 +234,7 @@ impl Findings {
         let told = |concern: &'a Concern| Told {
             cost: match concern.cost {
                 Cost::Time => "time",
+                Cost::Record => "record",
                 _ => "exclusion",
             },
             what: &concern.what,

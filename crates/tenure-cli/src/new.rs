@@ -173,7 +173,11 @@ fn app(typed: &App) -> Result<Exit, Failure> {
     }
     let next = match workspace {
         Some(workspace) => {
-            format!("add `{folder}` to the members of `{}`; then: cargo run", workspace.display())
+            let workspace = workspace.display();
+            format!(
+                "it lies within the workspace of `{workspace}`: add it to the members there, or an empty [workspace] \
+                 table to its own manifest; then: cd {folder} && cargo run"
+            )
         }
         None => format!("cd {folder} && cargo run, in two terminals; then Ctrl-C in the one that works"),
     };

@@ -127,6 +127,8 @@ pub struct Concern {
 pub enum Cost {
     /// Time without an owner, after some faults.
     Time,
+    /// After some faults it is forgotten what was done once or at set times, and that may be done again.
+    Record,
     /// After some faults two may believe to own the same for a while: only the token protects.
     Exclusion,
 }

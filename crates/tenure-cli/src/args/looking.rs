@@ -121,7 +121,8 @@ Examples:
   tenure doctor --json | jq .safe
 
 Exit codes:
-  0    safe: every promise holds; concerns that cost only time do not count
+  0    safe: never two owners; concerns that cost time, or the record of what jobs
+       have done, are told but do not count
   1    not safe: after some faults two may own at once
   125  the store did not answer, or cannot be used at all";
 

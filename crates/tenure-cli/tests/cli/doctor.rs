@@ -112,14 +112,14 @@ fn a_redis_without_a_file_costs_time_which_does_not_fail() {
     let (code, told) = report(&scene, &[]);
 
     assert_eq!((code, &told["safe"]), (Some(0), &true.into()), "{told}");
-    assert_eq!(told["concerns"][0]["cost"], "time");
+    assert_eq!(told["concerns"][0]["cost"], "record");
     assert_eq!((&told["clock"]["whose"], &told["proves_deaths"]), (&"server".into(), &false.into()));
     // It runs on this very host: the clocks differ by no more than a busy machine needs to ask.
     let ahead = told["clock"]["ahead_us"].as_i64().expect("a difference");
     assert!(ahead.abs() < 1_000_000, "{told}");
     assert!(told["clock"]["rate_percent"].as_f64().is_some_and(|rate| rate < 10.0), "{told}");
     let (_, text, _) = said(&scene.done(&["doctor"]));
-    assert!(text.contains("costs time: the server keeps no append-only file"), "{text}");
+    assert!(text.contains("forgets jobs: the server keeps no append-only file"), "{text}");
     assert!(text.contains("hint: set appendonly yes"), "{text}");
     assert!(
         text.contains("clock     the server's, ") && text.contains("Not known: how it runs over hours"),

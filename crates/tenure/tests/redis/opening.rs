@@ -41,7 +41,7 @@ async fn a_server_without_a_file_costs_time() {
 
     let concerns = store.safety().await.expect("a report");
 
-    assert_eq!(concerns.iter().map(|concern| concern.cost).collect::<Vec<_>>(), [Cost::Time]);
+    assert_eq!(concerns.iter().map(|concern| concern.cost).collect::<Vec<_>>(), [Cost::Record]);
     server.command(&["CONFIG", "SET", "appendonly", "yes"]);
     assert_eq!(store.safety().await.expect("a report"), []);
 }

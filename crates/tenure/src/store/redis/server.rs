@@ -77,9 +77,9 @@ impl Server {
         let mut concerns = Vec::new();
         if !self.aof {
             concerns.push(Concern {
-                cost: Cost::Time,
-                what: "the server keeps no append-only file, so a restart forgets all leases: every owner stops, and \
-                       nothing is granted for one ttl"
+                cost: Cost::Record,
+                what: "the server keeps no append-only file, so a restart forgets all leases and what jobs have done: \
+                       every owner stops, nothing is granted for one ttl, and what was done once may be done again"
                     .to_owned(),
                 hint: "set appendonly yes".to_owned(),
             });
@@ -146,7 +146,7 @@ mod tests {
         let costs =
             |info: &str| Server::of(info).concerns().iter().map(|concern| concern.cost).collect::<Vec<_>>();
 
-        assert_eq!(costs(&GOOD.replace("aof_enabled:1", "aof_enabled:0")), [Cost::Time]);
+        assert_eq!(costs(&GOOD.replace("aof_enabled:1", "aof_enabled:0")), [Cost::Record]);
         assert_eq!(costs(&GOOD.replace("slaves:0", "slaves:2")), [Cost::Exclusion]);
     }
 }
