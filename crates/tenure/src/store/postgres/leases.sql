@@ -31,7 +31,7 @@ CREATE FUNCTION @schema@.life(meta_oid oid) RETURNS text LANGUAGE sql VOLATILE A
 $$;
 
 -- What every operation begins with. Waits for no lock longer than `patience` milliseconds, and never answers before
--- the disk has it, but for a release.
+-- the disk has it: when one process of a server crashes, the others forget what the disk has not, and it is the same life.
 CREATE FUNCTION @schema@.ready(patience integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF pg_is_in_recovery() THEN

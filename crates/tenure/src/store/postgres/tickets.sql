@@ -155,11 +155,6 @@ BEGIN
     END IF;
     verdict := 4;
     numbers := '{}';
-    -- It need not be on disk before it is answered: whatever comes of it is written behind it, and waits for the disk. If
-    -- the server forgets it, then it begins another life, in which the worker finds that it still holds this, and repeats it.
-    IF 2 <> ALL (how) THEN
-        done := set_config('synchronous_commit', 'off', true) IS NOT NULL;
-    END IF;
     FOR i IN 1 .. cardinality(left_ones) LOOP
         -- A claim forbids older releases, too: a store that forgot the release, but not the claim after it, must
         -- not free what was granted since. All the rest follows from `newer`.
