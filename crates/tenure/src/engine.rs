@@ -494,6 +494,9 @@ impl Drop for Engine {
                 observe::ended(&self.own.label, resource, grant, ending);
             }
         }
+        for (_, Occupied { seat, .. }) in &self.waiting {
+            let _owned_nothing = seat.abandon();
+        }
         self.attempts.values().for_each(|attempt| attempt.task.abort());
         if let Some((_, listening)) = &self.listening {
             listening.abort();

@@ -134,7 +134,7 @@ impl Worker {
     }
 
     /// Does `work` on one worker, once: whoever comes later learns that it is done, and whoever comes meanwhile waits for it.
-    /// Its resource is `once:NAME`, and the record of it is kept for ever. It is written down as done before others may begin.
+    /// Its resource is `once:NAME`, and the record of it is kept for as long as the store keeps its data. It is written down as done before others may begin.
     ///
     /// Work that fails is tried again by the next one who comes or waits; so is work whose worker died in the middle of it.
     /// So it should be such that half of it does no harm, or fence what it writes. It runs in the task of the caller, and

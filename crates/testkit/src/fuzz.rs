@@ -434,7 +434,8 @@ pub fn keeps_secrets(told: &str, url: &str) {
         // The value of a parameter that there may be is a path, a host or the like.
         let parameter = before.split_once('?').and_then(|(_, parameters)| parameters.rsplit('&').next());
         let name = parameter.and_then(|last| last.split_once('=')).map_or("", |(name, _)| name);
-        let is_value = name.len() > 1 && name.bytes().all(|byte| byte.is_ascii_lowercase());
+        let is_value =
+            name.len() > 1 && !name.starts_with("pass") && name.bytes().all(|byte| byte.is_ascii_lowercase());
         // These have none: what follows is a path or a name.
         let is_scheme = !["memory", "sqlite", "unix"].contains(&scheme)
             && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());

@@ -105,7 +105,7 @@ fn programs_see_the_same_as_json() {
 }
 
 #[test]
-fn a_redis_without_a_file_costs_time_which_does_not_fail() {
+fn a_redis_without_a_file_costs_the_record_of_jobs_which_does_not_fail() {
     let server = Server::redis();
     let scene = server.scene();
 

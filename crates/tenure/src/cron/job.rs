@@ -50,16 +50,27 @@ pub(super) enum OnLoss {
     Tell,
 }
 
-/// Serves the job until the campaign is over, or somebody wants to leave.
-pub(super) async fn serve<R: Ends>(
+/// Serves the job until the campaign is over, or somebody wants to leave. Whatever ends that is told to who listens, also if it
+/// never begins.
+pub(super) fn serve<R: Ends>(
     job: Arc<Job>,
+    wish: Wish,
+    entered: Entered,
+    on_loss: OnLoss,
+    work: impl AsyncFnMut(Tick, Arc<Stint>) -> R,
+) -> impl Future<Output = ()> {
+    let over = Over(job);
+    async move { until_it_is_over(&over.0, wish, entered, on_loss, work).await }
+}
+
+async fn until_it_is_over<R: Ends>(
+    job: &Job,
     mut wish: Wish,
     mut entered: Entered,
     on_loss: OnLoss,
     mut work: impl AsyncFnMut(Tick, Arc<Stint>) -> R,
 ) {
     observe::job_entered(&job.resource);
-    let _over = Over(&job.told);
     while let Some(signal) = callbacks::next(&mut entered, &mut wish).await {
         let Signal::Start(stint) = signal else { continue };
         if !entered.seat.holds(stint.grant.token) {
@@ -71,7 +82,7 @@ pub(super) async fn serve<R: Ends>(
         let own = place.entered.view(stint.grant);
         let worker = place.entered.worker().clone();
         let Some(desk) = place.unless_stopped(Desk::of(worker, own)).await.flatten() else { continue };
-        let term = Term { job: &job, desk, stint, on_loss };
+        let term = Term { job, desk, stint, on_loss };
         Box::pin(term.serve(&mut place, &mut work)).await;
         if !place.is_stopped {
             // It cannot go on, as with a clock beyond the calendar: somebody else may.
@@ -81,11 +92,11 @@ pub(super) async fn serve<R: Ends>(
 }
 
 /// Whatever ends the job, also a panic or the end of its runtime: whoever listens is told that nothing comes any more.
-struct Over<'a>(&'a Listeners<Change>);
+struct Over(Arc<Job>);
 
-impl Drop for Over<'_> {
+impl Drop for Over {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.told.end();
     }
 }
 

@@ -35,7 +35,7 @@ async fn a_replica_is_refused_and_its_primary_has_a_concern() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_file_costs_time() {
+async fn a_server_without_a_file_costs_the_record_of_jobs() {
     let server = Options::new().start();
     let store = open(&server.url()).await.expect("a store");
 

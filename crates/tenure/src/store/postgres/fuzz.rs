@@ -75,16 +75,11 @@ fn postgres_answers() {
             calls::each(numbers, count + 1, |four| calls::claimed(four, spent)).is_err(),
             "an answer is missing"
         );
-        // Who is granted something is not told that it is released.
-        if let (Ok(claimed), Ok(released)) = (&claimed, &released) {
-            assert_eq!(claimed.len(), released.len());
-        }
 
         let hint = ears::hint(LeaseId(1), payload);
         if let Some(hint) = &hint {
             let written = format!("{} {}", hint.after.as_micros(), hint.resource);
             assert_eq!(ears::hint(LeaseId(1), &written).as_ref(), Some(hint));
-            assert!(hint.after <= Duration::from_micros(u64::MAX));
         }
         let job = ResourceName::new("job").expect("a name");
         let message = ears::message(&job, payload);
