@@ -8,10 +8,12 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use tenure::store::Tickets;
+use tenure::{Metadata, Timing};
 
 use self::helping::{ABOUT_COMPLETIONS, ABOUT_DEMO, ABOUT_MAN, AFTER_COMPLETIONS, AFTER_DEMO, AFTER_MAN};
 pub(crate) use self::helping::{Completions, Demo, DemoWorker, Man};
-use self::jobs::{ABOUT_CRON, ABOUT_ONCE, AFTER_CRON, AFTER_ONCE};
+use self::jobs::{ABOUT_CRON, ABOUT_ONCE, AFTER_CRON, AFTER_ONCE, USAGE_CRON, USAGE_ONCE};
 pub(crate) use self::jobs::{Cron, Interrupted, Once};
 use self::looking::{
     ABOUT_CONFIG, ABOUT_DOCTOR, ABOUT_EXPLAIN, ABOUT_HISTORY, ABOUT_STEP_DOWN, AFTER_CONFIG, AFTER_DOCTOR,
@@ -37,6 +39,8 @@ Exit codes:
   126    the command cannot be run
   127    there is no such command
   128+n  the command died of signal n, or tenure was stopped by it while it waited";
+
+const USAGE_RUN: &str = "tenure run [OPTIONS] <RESOURCE> -- <COMMAND>...";
 
 const ABOUT_RUN: &str = "\
 Runs COMMAND only while this worker owns a ticket of RESOURCE: waits for one, starts the command, and competes again \
@@ -64,7 +68,16 @@ Examples:
   tenure run mailer --restart on-failure -- ./mailer
   tenure run migrate --store sqlite:/var/lib/app/tenure.db --ttl 5s -- ./migrate.sh
 
-Durations are a number and ms, s, m or h: 1500ms, 15s, 1.5s, 2m, 1h.
+Durations are a number and ms, s, m, h or d: 1500ms, 15s, 1.5s, 2m, 1h, 7d.
+
+Exit codes:
+  the command's own, if it ended by itself or after a signal to tenure
+  123    no ticket within --wait
+  124    the ownership was lost, with --exit-on-loss or --once
+  125    tenure itself failed, or did not understand its arguments
+  126    the command cannot be run
+  127    there is no such command
+  128+n  the command died of signal n, or tenure was stopped by it while it waited
 
 What no tool can promise stands in docs/cli.md: when tenure and its guard are killed in one stroke, or everything is frozen \
 together, only the token protects.";
@@ -92,13 +105,13 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Wanted {
     /// Run a command only while owning a ticket
-    #[command(long_about = ABOUT_RUN, after_help = AFTER_RUN)]
+    #[command(long_about = ABOUT_RUN, after_help = AFTER_RUN, override_usage = USAGE_RUN)]
     Run(Run),
     /// Run a command at set times, once per time in the whole cluster
-    #[command(long_about = ABOUT_CRON, after_help = AFTER_CRON)]
+    #[command(long_about = ABOUT_CRON, after_help = AFTER_CRON, override_usage = USAGE_CRON)]
     Cron(Cron),
     /// Run a command once, on one of all who say so
-    #[command(long_about = ABOUT_ONCE, after_help = AFTER_ONCE)]
+    #[command(long_about = ABOUT_ONCE, after_help = AFTER_ONCE, override_usage = USAGE_ONCE)]
     Once(Once),
     /// Show owners and waiters
     #[command(long_about = ABOUT_STATUS, after_help = AFTER_STATUS)]
@@ -143,7 +156,7 @@ pub(crate) struct Run {
     pub(crate) resource: String,
 
     /// How many may own the resource at once: 1 to 10000; the latest worker that came decides for all
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = tickets, allow_negative_numbers = true)]
     pub(crate) tickets: u32,
 
     /// How long to wait for the first ownership, then exit 123; 0s: only if a ticket is free now [default: for ever]
@@ -177,7 +190,7 @@ pub(crate) struct Run {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Competing {
     /// How long the lease lasts without a renewal: 100ms to 1h
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = ttl)]
     pub(crate) ttl: Duration,
 
     /// How long the command may take to end when it is stopped gently; 0s kills it at once [default: one ttl]
@@ -189,7 +202,7 @@ pub(crate) struct Competing {
     pub(crate) priority: i32,
 
     /// What the others may know of this worker: JSON, at most 4096 bytes
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", value_parser = metadata)]
     pub(crate) metadata: Option<String>,
 
     /// What people call this worker [default: host, pid and a random part]
@@ -229,7 +242,7 @@ pub(crate) struct Status {
 #[derive(Debug, clap::Args)]
 pub(crate) struct At {
     /// The store: sqlite:PATH for one host, redis://HOST or postgres://HOST/DATABASE for many [default: $TENURE_STORE,
-    /// else a SQLite file in the user's state folder]
+    /// else the one in tenure.toml, else a SQLite file in the user's state folder]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
 
@@ -244,11 +257,38 @@ pub(crate) struct At {
 
 /// How many; which are too many is decided later.
 pub(crate) fn count(typed: &str) -> Result<u32, String> {
-    typed.parse().map_err(|_| format!("it is not a number from 1 to {}", tenure::store::Tickets::MOST))
+    typed.parse().map_err(|_| no_count())
 }
 
-/// A span as people write it: `1500ms`, `15s`, `2m`, `1h`; also `1.5s`.
+/// How many tickets.
+pub(crate) fn tickets(typed: &str) -> Result<u32, String> {
+    count(typed).and_then(|count| Tickets::new(count).map(|_| count).map_err(|_| no_count()))
+}
+
+fn no_count() -> String {
+    format!("it is not a number from 1 to {}", Tickets::MOST)
+}
+
+/// How long a lease lasts.
+pub(crate) fn ttl(typed: &str) -> Result<Duration, String> {
+    let read = duration(typed)?;
+    Timing::new(read).map(|_| read).map_err(|_| "it is not from 100ms to 1h".to_owned())
+}
+
+/// What the others may know.
+pub(crate) fn metadata(typed: &str) -> Result<String, String> {
+    Metadata::new(typed).map_err(|limit| limit.to_string())?;
+    match serde_json::from_str::<serde::de::IgnoredAny>(typed) {
+        Ok(_) => Ok(typed.to_owned()),
+        Err(_) => Err("it is not JSON, such as '{\"zone\":\"b\"}'".to_owned()),
+    }
+}
+
+/// A span as people write it: `1500ms`, `15s`, `2m`, `1h`, `7d`; also `1.5s`.
 pub(crate) fn duration(typed: &str) -> Result<Duration, String> {
+    if is_negative(typed) {
+        return Err(NEGATIVE.to_owned());
+    }
     let ends = typed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(typed.len());
     let (number, unit) = typed.split_at(ends);
     let unit_micros = match unit {
@@ -256,11 +296,12 @@ pub(crate) fn duration(typed: &str) -> Result<Duration, String> {
         "s" => 1e6,
         "m" => 60e6,
         "h" => 3600e6,
+        "d" => 86_400e6,
         // One that is longer is no number that somebody wanted to write.
         "" if (1..=20).contains(&number.len()) => {
             return Err(format!("it has no unit; write {number}s or {number}ms"));
         }
-        _ => return Err("write a number and ms, s, m or h, such as 1500ms, 15s or 2m".to_owned()),
+        _ => return Err("write a number and ms, s, m, h or d, such as 1500ms, 15s or 2m".to_owned()),
     };
     let begins: String = number.chars().take(20).collect();
     let number: f64 = number.parse().map_err(|_| format!("{begins:?} is not a number"))?;
@@ -271,6 +312,13 @@ pub(crate) fn duration(typed: &str) -> Result<Duration, String> {
     }
     Ok(Duration::from_micros(micros as u64))
 }
+
+/// Whether it looks like a span with a sign.
+pub(crate) fn is_negative(typed: &str) -> bool {
+    typed.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+}
+
+pub(crate) const NEGATIVE: &str = "a duration cannot be negative";
 
 /// A thousand years: longer than anything lasts, and far from where numbers run out.
 const LONGEST_MICROS: f64 = 1000.0 * 365.25 * 86_400.0 * 1e6;
@@ -287,9 +335,14 @@ mod tests {
 
     #[test]
     fn spans_are_written_as_people_do() {
-        for (typed, millis) in
-            [("1500ms", 1500), ("15s", 15_000), ("2m", 120_000), ("1h", 3_600_000), ("0.1s", 100)]
-        {
+        for (typed, millis) in [
+            ("1500ms", 1500),
+            ("15s", 15_000),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("0.1s", 100),
+            ("1.5d", 129_600_000),
+        ] {
             assert_eq!(duration(typed), Ok(Duration::from_millis(millis)), "{typed}");
         }
         assert_eq!(duration("7258118399999ms"), Ok(Duration::from_millis(7_258_118_399_999)));
@@ -298,7 +351,8 @@ mod tests {
     #[test]
     fn what_is_no_span_is_refused_with_a_sentence() {
         assert_eq!(duration("15"), Err("it has no unit; write 15s or 15ms".to_owned()));
-        for wrong in ["", "s", "-1s", "1.2.3s", "15 s", "15sec", "1d", "infs", "nan"] {
+        assert_eq!(duration("-1s"), Err("a duration cannot be negative".to_owned()));
+        for wrong in ["", "s", "-1s", "1.2.3s", "15 s", "15sec", "1w", "infs", "nan"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }
         for long in ["9".repeat(4000), ".".repeat(4000)] {

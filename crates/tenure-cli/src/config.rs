@@ -33,6 +33,16 @@ const PREFIX: &str = "TENURE_";
 pub(crate) struct Found {
     file: Option<PathBuf>,
     values: BTreeMap<&'static str, (String, Origin)>,
+    /// What was found and does not count, because something that comes first contradicts it.
+    overruled: Vec<Overruled>,
+}
+
+/// A setting that does not count, and what took its place.
+#[derive(Debug)]
+struct Overruled {
+    key: &'static str,
+    place: String,
+    by: String,
 }
 
 /// Where a value came from.
@@ -40,6 +50,15 @@ pub(crate) struct Found {
 enum Origin {
     Variable(String),
     File { path: PathBuf, line: usize },
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Variable(name) => f.write_str(name),
+            Self::File { path, line } => write!(f, "{} line {line}", path.display()),
+        }
+    }
 }
 
 impl Found {
@@ -67,7 +86,64 @@ impl Found {
             known.check(&value).map_err(|why| Failure::new(format!("{name}: {why}")))?;
             found.values.insert(known.key, (value, Origin::Variable(name.to_owned())));
         }
+        found.settle()?;
         Ok(found)
+    }
+
+    /// Of two that contradict each other the one that comes first counts; two from the same place are refused.
+    fn settle(&mut self) -> Result<(), Failure> {
+        for known in KNOWN {
+            let Some(other) = known.excludes else { continue };
+            let (Some((value, from)), Some((another, place))) =
+                (self.values.get(known.key), self.values.get(other))
+            else {
+                continue;
+            };
+            if !known::contradict(value, another) {
+                continue;
+            }
+            match (from, place) {
+                (Origin::Variable(_), Origin::File { .. }) => {
+                    let by = format!("{from}={value}");
+                    self.overrule(other, by);
+                }
+                (Origin::File { .. }, Origin::Variable(_)) => {}
+                _ => {
+                    let what =
+                        format!("`{}` and `{other}` contradict each other: {from}, {place}", known.key);
+                    return Err(Failure::new(what).hint("keep one of them"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops what contradicts something that was typed.
+    pub(crate) fn yield_to(&mut self, typed: &ArgMatches) {
+        let Some((_, typed)) = typed.subcommand() else { return };
+        for known in KNOWN {
+            let Some(by) = known.excludes.filter(|other| is_typed(typed, other)) else { continue };
+            let written = typed.get_raw(by).and_then(|mut all| all.next()).map(|one| one.to_string_lossy());
+            let written = written.unwrap_or_default();
+            if self.values.get(known.key).is_some_and(|(value, _)| known::contradict(value, &written)) {
+                // A switch is typed without a value.
+                let value = if written == "true" { String::new() } else { format!(" {written}") };
+                self.overrule(known.key, format!("--{by}{value}"));
+            }
+        }
+    }
+
+    fn overrule(&mut self, key: &'static str, by: String) {
+        if let Some((_, place)) = self.values.remove(key) {
+            self.overruled.push(Overruled { key, place: place.to_string(), by });
+        }
+    }
+
+    /// Says what does not count, and why.
+    pub(crate) fn tell_overruled(&self) {
+        for Overruled { key, place, by } in &self.overruled {
+            output::overruled(key, place, by);
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -77,12 +153,12 @@ impl Found {
     /// The same command line, with what was found in place of its defaults. `typed` is what was understood without.
     pub(crate) fn apply_to(&self, command: clap::Command, typed: &ArgMatches) -> clap::Command {
         match typed.subcommand() {
-            Some((name, typed)) => command.mut_subcommand(name, |one| self.apply_to_one(one, typed)),
+            Some((name, _)) => command.mut_subcommand(name, |one| self.apply_to_one(one)),
             None => command,
         }
     }
 
-    fn apply_to_one(&self, command: clap::Command, typed: &ArgMatches) -> clap::Command {
+    fn apply_to_one(&self, command: clap::Command) -> clap::Command {
         // By its long name, too: what is told by its place is another thing.
         let has = |command: &clap::Command, known: &Known| {
             command
@@ -90,7 +166,7 @@ impl Found {
                 .any(|arg| arg.get_id() == known.id().as_str() && arg.get_long() == Some(known.key))
         };
         KNOWN.iter().fold(command, |command, known| match self.values.get(known.key) {
-            Some((value, _)) if has(&command, known) && !is_overruled(known, typed) => {
+            Some((value, _)) if has(&command, known) => {
                 command.mut_arg(known.id(), |arg| arg.default_value(value.clone()))
             }
             _ => command,
@@ -98,12 +174,8 @@ impl Found {
     }
 }
 
-/// Whether something was typed that excludes the setting.
-fn is_overruled(known: &Known, typed: &ArgMatches) -> bool {
-    let is_typed = |id: &str| {
-        typed.try_contains_id(id).unwrap_or(false) && typed.value_source(id) == Some(ValueSource::CommandLine)
-    };
-    known.excludes.is_some_and(is_typed)
+fn is_typed(typed: &ArgMatches, id: &str) -> bool {
+    typed.try_contains_id(id).unwrap_or(false) && typed.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// Other programs have variables, too, and an orchestrator makes some for a service of our name; but what looks like a
@@ -175,10 +247,8 @@ impl Setting {
         let is_typed = matches.value_source(&known.id()) == Some(ValueSource::CommandLine);
         let (from, place) = match found.values.get(known.key) {
             _ if is_typed => ("flag", Some(format!("--{}", known.key))),
-            Some((_, Origin::Variable(name))) => ("environment", Some(name.clone())),
-            Some((_, Origin::File { path, line })) => {
-                ("file", Some(format!("{} line {line}", path.display())))
-            }
+            Some((_, place @ Origin::Variable(_))) => ("environment", Some(place.to_string())),
+            Some((_, place @ Origin::File { .. })) => ("file", Some(place.to_string())),
             None => ("default", None),
         };
         if let Some(value) = value.as_ref().filter(|_| is_typed) {

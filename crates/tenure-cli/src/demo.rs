@@ -19,6 +19,10 @@ const RESOURCE: &str = "demo";
 
 pub(crate) async fn demo(typed: args::Demo) -> Result<Exit, Failure> {
     let timing = Timing::new(typed.ttl)?;
+    if typed.script && typed.workers < script::FEWEST {
+        let what = format!("the script needs {} workers at least", script::FEWEST);
+        return Err(Failure::new(what));
+    }
     match typed.script {
         true => script::play(Stage::build(timing, typed.plant).await?, typed.workers).await,
         false => show::show(timing, typed.workers).await,

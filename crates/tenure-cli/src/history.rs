@@ -24,7 +24,13 @@ pub(crate) async fn history(typed: args::History) -> Result<Exit, Failure> {
     let resource = typed.resource.map(|name| named(&name, ResourceName::new)).transpose()?;
     let reading = Reading::meant_by(typed.at)?;
     let timelines = match reading.open().await? {
-        Some(store) => read(&store, resource.as_ref(), typed.since).await?,
+        Some(store) => {
+            let timelines = read(&store, resource.as_ref(), typed.since).await?;
+            if timelines.is_empty() && resource.is_none() && !typed.json {
+                output::nothing_claimed_yet();
+            }
+            timelines
+        }
         None => Vec::new(),
     };
     match typed.json {

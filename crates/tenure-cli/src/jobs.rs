@@ -20,9 +20,12 @@ const PREFIX: &str = "cron:";
 pub(crate) async fn jobs(typed: args::Cron) -> Result<Exit, Failure> {
     let one = typed.history.map(|name| named(&name, ResourceName::new)).transpose()?;
     let reading = Reading::meant_by(typed.at)?;
-    let views = match (reading.open().await?, &one) {
-        (None, None) => Vec::new(),
-        (None, Some(name)) => return Err(unknown(name.as_str(), &[])),
+    let store = match &one {
+        None => reading.open().await?,
+        Some(_) => Some(reading.require().await?),
+    };
+    let views = match (&store, &one) {
+        (None, _) => Vec::new(),
         (Some(store), None) => store.jobs().await?,
         (Some(store), Some(name)) => match store.job(&format!("{PREFIX}{name}")).await? {
             Some(view) => vec![view],
@@ -30,6 +33,9 @@ pub(crate) async fn jobs(typed: args::Cron) -> Result<Exit, Failure> {
         },
     };
     let jobs: Vec<Job> = views.iter().filter_map(Job::of).collect();
+    if jobs.is_empty() && store.is_some() && !typed.json {
+        output::no_job_yet();
+    }
     if typed.json {
         let (store, namespace) = (reading.place.to_string(), reading.namespace.as_str());
         output::json(&Report { version: VERSION, store, namespace, jobs })?;

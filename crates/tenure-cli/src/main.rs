@@ -46,7 +46,7 @@ use self::exit::{Exit, Failure};
 fn main() -> ExitCode {
     let exit = match understood() {
         Ok((args, typed, found)) => carry_out(args, &typed, &found),
-        Err(Misunderstood::ByClap(told)) => Ok(output::told_by_clap(&told)),
+        Err(Misunderstood::ByClap(told)) => Ok(output::told_by_clap(told)),
         Err(Misunderstood::Settings(failure)) => Err(failure),
     };
     let exit = exit.unwrap_or_else(|failure| {
@@ -70,7 +70,8 @@ fn understood() -> Result<(Args, ArgMatches, Found), Misunderstood> {
     let (typed, found) = match typed.subcommand_name() {
         Some("completions" | "man" | "demo" | "demo-worker" | "new") => (typed, Found::default()),
         _ => {
-            let found = Found::gather().map_err(Misunderstood::Settings)?;
+            let mut found = Found::gather().map_err(Misunderstood::Settings)?;
+            found.yield_to(&typed);
             let typed = match found.is_empty() {
                 true => typed,
                 false => {
@@ -86,16 +87,17 @@ fn understood() -> Result<(Args, ArgMatches, Found), Misunderstood> {
 
 fn carry_out(args: Args, typed_all: &ArgMatches, found: &Found) -> Result<Exit, Failure> {
     match args.wanted {
-        Wanted::Run(typed) => guarded(settings::Run::meant_by(typed)?),
+        Wanted::Run(typed) => guarded(settings::Run::meant_by(typed)?, || found.tell_overruled()),
         Wanted::Cron(typed) if typed.list || typed.history.is_some() => block_on(jobs::jobs(typed)),
-        Wanted::Cron(typed) => guarded(settings::Run::meant_by_cron(typed)?),
-        Wanted::Once(typed) => guarded(settings::Run::meant_by_once(typed)?),
+        Wanted::Cron(typed) => guarded(settings::Run::meant_by_cron(typed)?, || {}),
+        Wanted::Once(typed) => guarded(settings::Run::meant_by_once(typed)?, || {}),
         Wanted::Status(typed) => block_on(status::status(settings::Status::meant_by(typed)?)),
         Wanted::History(typed) => block_on(history::history(typed)),
         Wanted::StepDown(typed) => block_on(step_down::step_down(typed)),
         Wanted::Explain(typed) => block_on(explain::explain(typed)),
         Wanted::Doctor(typed) => block_on(doctor::doctor(typed)),
         Wanted::Config(typed) => {
+            found.tell_overruled();
             config::config(&typed, typed_all.subcommand_matches("config").unwrap_or(typed_all), found)
         }
         Wanted::Demo(typed) => block_on(demo::demo(typed)),
@@ -107,13 +109,14 @@ fn carry_out(args: Args, typed_all: &ArgMatches, found: &Found) -> Result<Exit, 
     }
 }
 
-/// Runs a command under a guard.
-fn guarded(settings: settings::Run) -> Result<Exit, Failure> {
+/// Runs a command under a guard. What is said first is said by a thread, so it comes after the fork.
+fn guarded(settings: settings::Run, say_first: impl FnOnce()) -> Result<Exit, Failure> {
     // Before there is any other thread: each inherits what is blocked from the one that starts it, and the guard
     // must be forked from a process that has none.
     let signals = process::Signals::block()?;
     let guard = guard::post(&settings, signals.before())?;
-    trouble::listen();
+    trouble::listen(settings.place.to_string());
+    say_first();
     block_on(run::run(settings, signals, guard))
 }
 

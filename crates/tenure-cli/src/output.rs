@@ -17,6 +17,7 @@ use tenure::{Ending, Waiting, Why};
 pub(crate) use self::screen::{Line, Screen, Wish};
 pub(crate) use self::style::{Colour, Style};
 pub(crate) use self::text::{Table, clean, cut, escaped, millis, short_span, span, width, wrapped};
+use crate::args::{NEGATIVE, is_negative};
 use crate::exit::{Exit, Failure};
 use crate::place::Place;
 use crate::process::{Caught, Killing};
@@ -107,21 +108,42 @@ pub(crate) fn failed(failure: &Failure) {
 }
 
 /// Help and version are data; everything else is a misunderstanding, said in our form.
-pub(crate) fn told_by_clap(told: &clap::Error) -> Exit {
+pub(crate) fn told_by_clap(mut told: clap::Error) -> Exit {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
     if !told.use_stderr() {
         let text = told.render();
         let is_coloured = Style::of_stdout().is_coloured;
         let text = if is_coloured { text.ansi().to_string() } else { text.to_string() };
         return data(&text).map_or(Exit::FAILED, |()| Exit::OK);
     }
+    if told.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Help that nobody asked for is a page, too, and no sentence of ours.
+        Speaker::write(&told.render().to_string());
+        return Exit::FAILED;
+    }
+    if let Some(ContextValue::Strings(known)) = told.get(ContextKind::ValidSubcommand) {
+        // Nobody types what is hidden.
+        let known = known.iter().filter(|known| *known != "demo-worker").cloned().collect();
+        told.insert(ContextKind::ValidSubcommand, ContextValue::Strings(known));
+    }
+    let command = std::env::args_os().nth(1).and_then(|word| word.into_string().ok()).unwrap_or_default();
+    let has_command = matches!(command.as_str(), "run" | "cron" | "once");
+    if told.kind() == ErrorKind::UnknownArgument && has_command {
+        // That it could follow `--` as a value: there begins the command.
+        told.remove(ContextKind::Suggested);
+    }
+    if told.kind() == ErrorKind::UnknownArgument
+        && let Some((option, value)) = negative_duration()
+    {
+        say(&format!("invalid value '{value}' for '{option}': {NEGATIVE}"));
+        return Exit::FAILED;
+    }
     let text = told.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text).replace("\n  tip: ", "\nhint: ");
     say(text.trim_end());
     // What is most often left out.
-    let command = std::env::args_os().nth(1).and_then(|word| word.into_string().ok()).unwrap_or_default();
-    let is_left_out =
-        matches!(command.as_str(), "run" | "cron" | "once") && !std::env::args_os().any(|word| word == "--");
-    if told.kind() == clap::error::ErrorKind::UnknownArgument && is_left_out && !text.contains("hint: ") {
+    let is_left_out = has_command && !std::env::args_os().any(|word| word == "--");
+    if told.kind() == ErrorKind::UnknownArgument && is_left_out && !text.contains("hint: ") {
         let what = match command.as_str() {
             "run" => "RESOURCE",
             "cron" => "SPEC --job NAME",
@@ -130,6 +152,18 @@ pub(crate) fn told_by_clap(told: &clap::Error) -> Exit {
         hint(&format!("the command follows `--`: tenure {command} {what} [OPTIONS] -- COMMAND"));
     }
     Exit::FAILED
+}
+
+/// The first option that was given a span with a sign, which clap takes for another option.
+fn negative_duration() -> Option<(String, String)> {
+    let words = std::env::args_os().take_while(|word| word != "--");
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let given = words.windows(2).find(|pair| {
+        pair[0].starts_with("--")
+            && is_negative(&pair[1])
+            && pair[1].ends_with(|c: char| c.is_ascii_lowercase())
+    })?;
+    Some((given[0].clone(), given[1].clone()))
 }
 
 // ---- run ---------------------------------------------------------------------------------------------------
@@ -170,6 +204,8 @@ pub(crate) fn ending(resource: &str, term: u64, ending: Ending, place: &Place, s
     let why = match ending {
         // Whoever asked for it knows.
         Ending::Left | Ending::Finished => return,
+        // Said with what failed.
+        Ending::Failed => return,
         Ending::Asked => "an operator asks for a hand-over".to_owned(),
         Ending::Lowered => "it has fewer tickets now".to_owned(),
         Ending::Evicted => "an operator took it away".to_owned(),
@@ -328,6 +364,14 @@ pub(crate) fn nothing_yet(place: &Place) {
     say(&format!("nothing has been run yet: there is no store at `{place}`"));
 }
 
+pub(crate) fn nothing_claimed_yet() {
+    say("nothing has been claimed yet");
+}
+
+pub(crate) fn no_job_yet() {
+    say("no job has been run yet");
+}
+
 pub(crate) fn never_claimed(resource: &str) {
     say(&format!("`{resource}` was never claimed"));
 }
@@ -387,6 +431,11 @@ pub(crate) fn which_file(file: Option<&str>, looked_for: &[std::path::PathBuf]) 
             say(&format!("there is no file with settings: neither {}", places.join(" nor ")));
         }
     }
+}
+
+/// A setting that contradicts one that comes first.
+pub(crate) fn overruled(key: &str, place: &str, by: &str) {
+    say(&format!("`{key}` ({place}) does not count: `{by}` comes first"));
 }
 
 // ---- new ---------------------------------------------------------------------------------------------------

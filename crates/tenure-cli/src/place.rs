@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::exit::Failure;
 
 /// Where secrets may be, so that no command inherits it.
 pub(crate) const VARIABLE: &str = "TENURE_STORE";
+
+/// What the URL of a store may begin with. Not `memory`, which belongs to one process.
+const SCHEMES: [&str; 7] = ["sqlite", "redis", "rediss", "redis+unix", "unix", "postgres", "postgresql"];
 
 /// The place of the store. Printed, it hides the password.
 pub(crate) struct Place {
@@ -25,9 +28,25 @@ impl Place {
                 url.chars().take(60).collect::<String>()
             ))
             .hint("name a store that all of them see, such as sqlite:PATH or redis://HOST")),
-            Some(url) => Ok(Self { url, folder: None }),
+            Some(url) => {
+                Self::check_scheme(&url)?;
+                Ok(Self { url, folder: None })
+            }
             None => Self::default_of_user(),
         }
+    }
+
+    /// Whether it names a store that processes can share.
+    fn check_scheme(url: &str) -> Result<(), Failure> {
+        let scheme = url.split(':').next().unwrap_or_default();
+        if url.contains(':') && SCHEMES.contains(&scheme) {
+            return Ok(());
+        }
+        let shown: String = scheme.chars().take(20).collect();
+        let failure =
+            Failure::new(format!("no store has the URL scheme {shown:?}; known: {}", SCHEMES.join(", ")));
+        let is_path = !url.contains(':') || Path::new(url).exists();
+        Err(if is_path { failure.hint("a SQLite file is named sqlite:PATH") } else { failure })
     }
 
     fn default_of_user() -> Result<Self, Failure> {
@@ -67,11 +86,11 @@ impl Place {
         self.url.starts_with("sqlite:")
     }
 
-    /// Whether it is a file whose folder is not there, which may be mounted later.
-    pub(crate) fn lacks_its_folder(&self) -> bool {
-        let path = self.url.strip_prefix("sqlite:").map(|rest| rest.split('?').next().unwrap_or(rest));
-        let folder = path.and_then(|path| std::path::Path::new(path).parent());
-        folder.is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+    /// The folder of a file, if it is not there; it may be mounted later.
+    pub(crate) fn missing_folder(&self) -> Option<&Path> {
+        let path = self.url.strip_prefix("sqlite:")?;
+        let folder = Path::new(path.split('?').next().unwrap_or(path)).parent()?;
+        (!folder.as_os_str().is_empty() && !folder.exists()).then_some(folder)
     }
 
     /// Makes the folder of the default store, for this user only. One that was named has to be there.
@@ -87,8 +106,13 @@ impl Place {
     /// Why the store could not be opened, and what may help.
     pub(crate) fn cannot_open(&self, error: tenure::Error) -> Failure {
         let failure = Failure::from(error);
-        let is_path = !self.url.contains(':') || std::path::Path::new(&self.url).exists();
-        if is_path { failure.hint("a SQLite file is named sqlite:PATH") } else { failure }
+        if let Some(folder) = self.missing_folder() {
+            return failure.hint(format!(
+                "`mkdir -p {}` makes it; --wait-for-store waits for one that is mounted later",
+                folder.display()
+            ));
+        }
+        failure
     }
 }
 

@@ -32,6 +32,23 @@ impl Reading {
 
     /// The store, and people are told which; nothing if it is the default one and nobody has made it yet.
     pub(crate) async fn open(&self) -> Result<Option<Namespace>, Failure> {
+        match self.look().await? {
+            None if self.place.is_default() => {
+                output::nothing_yet(&self.place);
+                Ok(None)
+            }
+            // "Nobody owns anything" would be a dangerous answer to a misspelt path.
+            None => Err(self.is_not_there()),
+            found => Ok(found),
+        }
+    }
+
+    /// The store, which has to be there; people are told which.
+    pub(crate) async fn require(&self) -> Result<Namespace, Failure> {
+        self.look().await?.ok_or_else(|| self.is_not_there())
+    }
+
+    async fn look(&self) -> Result<Option<Namespace>, Failure> {
         let find = async || {
             let found = Namespace::find(self.place.url(), self.namespace.as_str()).await?;
             if found.is_none() && self.waits {
@@ -40,29 +57,22 @@ impl Reading {
             Ok(found)
         };
         let found = patiently(&self.place, self.waits, find).await?;
-        match found {
-            Some(store) => {
-                output::which_store(&self.place, self.namespace.as_str());
-                Ok(Some(store))
-            }
-            None if self.place.is_default() => {
-                output::nothing_yet(&self.place);
-                Ok(None)
-            }
-            // "Nobody owns anything" would be a dangerous answer to a misspelt path.
-            None => Err(self.is_not_there()),
+        if found.is_some() {
+            output::which_store(&self.place, self.namespace.as_str());
         }
-    }
-
-    /// The store, which has to be there.
-    pub(crate) async fn require(&self) -> Result<Namespace, Failure> {
-        self.open().await?.ok_or_else(|| self.is_not_there())
+        Ok(found)
     }
 
     fn is_not_there(&self) -> Failure {
+        let failure = Failure::new(format!("there is no store at `{}`", self.place));
+        if self.place.is_default() {
+            return failure.hint("nothing has been run yet; `tenure run` makes it");
+        }
+        if let Some(folder) = self.place.missing_folder() {
+            return failure.hint(format!("is the path right? There is no folder `{0}`: `mkdir -p {0}` makes it, then `tenure run` the store", folder.display()));
+        }
         if self.place.is_file() {
-            return Failure::new(format!("there is no store at `{}`", self.place))
-                .hint("`tenure run --store ..` makes it; is the path right?");
+            return failure.hint("`tenure run --store ..` makes it; is the path right?");
         }
         Failure::new(format!("nobody has used the namespace `{}` at `{}` yet", self.namespace, self.place))
             .hint("`tenure run` makes it; are server, database and namespace right?")
@@ -82,7 +92,11 @@ pub(crate) async fn patiently<T>(
             Err(Error::unavailable(format!("cannot open `{place}`: no answer within {PATIENCE:?}")))
         });
         let error = match opened {
-            Err(error) if waits && (error.kind() == Kind::Unavailable || place.lacks_its_folder()) => error,
+            Err(error)
+                if waits && (error.kind() == Kind::Unavailable || place.missing_folder().is_some()) =>
+            {
+                error
+            }
             Err(error) => return Err(place.cannot_open(error)),
             Ok(opened) => return Ok(opened),
         };
@@ -101,7 +115,10 @@ pub(crate) async fn known(store: &Namespace, resource: &ResourceName) -> Result<
     let failure = Failure::new(format!("`{resource}` was never claimed"));
     let names = store.read_all().await?;
     let names: Vec<&str> = names.iter().map(|view| view.resource.as_str()).collect();
-    Err(match nearest(resource.as_str(), &names) {
+    // `migration-42` is what people typed when they made `once:migration-42`.
+    let plain = |name: &str| name.split_once(':').is_some_and(|(_, rest)| rest == resource.as_str());
+    let same = names.iter().copied().find(|name| plain(name));
+    Err(match same.or_else(|| nearest(resource.as_str(), &names)) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => failure.hint("`tenure status` lists what was claimed"),
     })

@@ -357,7 +357,7 @@ impl Work<'_> {
                 self.is_queued.notify_one();
                 self.supervisor.status(&format!("waits for `{}`", self.settings.resource));
                 // Not at all if it never wanted to wait.
-                let waits = self.was_owner.get() || self.settings.wait.is_none_or(|wait| !wait.is_zero());
+                let waits = self.was_owner.get() || !self.goes_on_when(waiting.why);
                 if waits && waiting.why != Why::Turn && !self.waits.replace(true) {
                     self.is_news.set(true);
                     output::waiting(self.settings.resource.as_str(), &self.settings.place, waiting);
@@ -366,6 +366,12 @@ impl Work<'_> {
             _ => {}
         }
         false
+    }
+
+    /// Whether it does not wait for its first ownership, for this reason.
+    fn goes_on_when(&self, why: Why) -> bool {
+        let goes_on = matches!(self.settings.duty, Duty::Once { goes_on: true, .. });
+        self.settings.wait.is_some_and(|wait| wait.is_zero()) || (goes_on && why == Why::Taken)
     }
 
     /// Once.

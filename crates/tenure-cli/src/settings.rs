@@ -63,8 +63,7 @@ impl Run {
             tickets: Tickets::new(typed.tickets)?,
             wait: typed.wait,
             again: Again::meant_by(typed.once, typed.exit_on_loss),
-            // Settings may want both, of which the narrower counts.
-            restart: if typed.once { Restart::Never } else { typed.restart },
+            restart: typed.restart,
             ..run
         })
     }

@@ -20,7 +20,13 @@ pub(crate) async fn status(settings: settings::Status) -> Result<Exit, Failure> 
         return watch::watch(&reading, resource).await;
     }
     let seen: Vec<Seen> = match reading.open().await? {
-        Some(store) => read(&store, resource.as_ref()).await?,
+        Some(store) => {
+            let seen = read(&store, resource.as_ref()).await?;
+            if seen.is_empty() && resource.is_none() && form == Form::People {
+                output::nothing_claimed_yet();
+            }
+            seen
+        }
         None => Vec::new(),
     };
     for Seen { view, .. } in &seen {
@@ -153,7 +159,7 @@ pub(crate) fn parsed(metadata: &Metadata) -> Value {
 const COLUMNS: usize = 8;
 type Row = [String; COLUMNS];
 const HEAD: [&str; COLUMNS] =
-    ["RESOURCE", "TICKET", "WORKER", "TERM", "TOKEN", "HELD FOR", "LEASE LEFT", "METADATA"];
+    ["RESOURCE", "TICKET", "WORKER", "TERM", "TOKEN", "OWNED FOR", "LEASE LEFT", "METADATA"];
 
 /// One line per owner, one for what is free, one per waiter in their order; below, what flaps. Nothing at all for no
 /// resource.

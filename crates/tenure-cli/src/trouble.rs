@@ -18,14 +18,16 @@ const QUIET: Duration = Duration::from_secs(30);
 /// So many different things are remembered; after that it starts anew.
 const REMEMBERED: usize = 64;
 
-/// Listens from now on, in all threads.
-pub(crate) fn listen() {
+/// Listens from now on, in all threads, to what is said of this store.
+pub(crate) fn listen(store: String) {
     // Nobody else listens in this program.
-    let _first = tracing::subscriber::set_global_default(Listener::default());
+    let _first = tracing::subscriber::set_global_default(Listener { store, ..Listener::default() });
 }
 
 #[derive(Default)]
 struct Listener {
+    /// As people may see it.
+    store: String,
     said: Mutex<HashMap<String, Instant>>,
 }
 
@@ -57,7 +59,7 @@ impl Subscriber for Listener {
     fn event(&self, event: &Event<'_>) {
         let mut told = Told::default();
         event.record(&mut told);
-        if let Some(text) = told.text()
+        if let Some(text) = told.text(&self.store)
             && self.is_news(&told.cause_or(&text), Instant::now())
         {
             output::trouble(&text, told.hint.as_deref());
@@ -78,6 +80,7 @@ impl Subscriber for Listener {
 #[derive(Default)]
 struct Told {
     message: String,
+    resource: String,
     error: Option<String>,
     cause: Option<String>,
     hint: Option<String>,
@@ -85,13 +88,34 @@ struct Told {
     is_told_elsewhere: bool,
 }
 
+/// What `cron` tells itself, with the name of the job and the time.
+const ABOUT_JOBS: [&str; 7] = [
+    "was interrupted",
+    "the job failed",
+    "the ownership ended before the job did",
+    "nobody began them in time",
+    "left out, because the one before was still running",
+    "the clock of this worker is more than a minute ahead of the store's",
+    "had another plan",
+];
+
 impl Told {
     /// Without what differs from attempt to attempt.
-    fn text(&self) -> Option<String> {
-        if self.is_told_elsewhere {
+    fn text(&self, store: &str) -> Option<String> {
+        let is_of_cron = self.resource.starts_with("cron:") && ABOUT_JOBS.contains(&self.message.as_str());
+        if self.is_told_elsewhere || is_of_cron {
             return None;
         }
-        let mut text = self.message.clone();
+        let mut text = match (self.message.strip_prefix("the store "), self.resource.as_str()) {
+            (Some(rest), "") => format!("the store `{store}` {rest}"),
+            (Some(rest), resource) => format!("`{resource}`: the store `{store}` {rest}"),
+            (None, "") => self.message.clone(),
+            // It says what the resource does, or what became of it.
+            (None, resource) if self.message.starts_with("was ") || self.message.starts_with("changes ") => {
+                format!("`{resource}` {}", self.message)
+            }
+            (None, resource) => format!("`{resource}`: {}", self.message),
+        };
         for part in [&self.error, &self.cause].into_iter().flatten().filter(|part| !part.is_empty()) {
             write!(text, ": {part}").ok()?;
         }
@@ -109,6 +133,7 @@ impl Told {
     fn note(&mut self, field: &Field, value: String) {
         match field.name() {
             "message" => self.message = value,
+            "resource" => self.resource = value,
             "error" => self.error = Some(value),
             "cause" => self.cause = Some(value),
             "hint" => self.hint = Some(value).filter(|hint| !hint.is_empty()),
@@ -146,7 +171,7 @@ mod tests {
     fn what_was_tried_makes_no_other_cause() {
         let told = |error: &str, cause: &str| {
             let told = Told { error: Some(error.into()), cause: Some(cause.into()), ..Told::default() };
-            told.cause_or(&told.text().unwrap_or_default())
+            told.cause_or(&told.text("").unwrap_or_default())
         };
 
         assert_eq!(told("cannot renew", "no such file"), told("cannot open", "no such file"));
@@ -163,6 +188,21 @@ mod tests {
             ..Told::default()
         };
 
-        assert_eq!(told.text().as_deref(), Some("the store did not answer as hoped: cannot renew the lease"));
+        let expected = "the store `redis://cache` did not answer as hoped: cannot renew the lease";
+        assert_eq!(told.text("redis://cache").as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn what_is_about_a_resource_names_it_and_what_cron_tells_itself_is_left_to_it() {
+        let told = |resource: &str, message: &str| {
+            Told { message: message.into(), resource: resource.into(), ..Told::default() }.text("S")
+        };
+
+        assert_eq!(told("once:x", "was interrupted").as_deref(), Some("`once:x` was interrupted"));
+        let unanswered = told("cron:x", "the store did not answer about a job");
+        assert_eq!(unanswered.as_deref(), Some("`cron:x`: the store `S` did not answer about a job"));
+        for message in ABOUT_JOBS {
+            assert_eq!(told("cron:x", message), None);
+        }
     }
 }

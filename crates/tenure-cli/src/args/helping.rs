@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::duration;
+use super::{duration, ttl};
 
 pub(super) const ABOUT_DEMO: &str = "\
 Shows in a minute what Tenure does, without a server: real worker processes compete on a temporary store, and who owns is \
@@ -31,13 +31,13 @@ Exit codes:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
-    /// How many workers to begin with: 1 to 9
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    /// How many workers to begin with: 1 to 9; the script needs 3
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = workers)]
     pub(crate) workers: u8,
 
     // Not `ttl`: that is a setting, and this is a show.
     /// How long a lease lasts in the show
-    #[arg(id = "demo_ttl", long = "ttl", value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    #[arg(id = "demo_ttl", long = "ttl", value_name = "DURATION", default_value = "2s", value_parser = ttl)]
     pub(crate) ttl: Duration,
 
     /// Play a fixed scenario without a terminal, and say whether the promises held
@@ -47,6 +47,11 @@ pub(crate) struct Demo {
     /// Plant a worker that goes on working after it lost: the script has to notice
     #[arg(long, hide = true, requires = "script")]
     pub(crate) plant: bool,
+}
+
+fn workers(typed: &str) -> Result<u8, String> {
+    let read = typed.parse().ok().filter(|count| (1..=9).contains(count));
+    read.ok_or_else(|| "it is not a number from 1 to 9".to_owned())
 }
 
 /// One worker of the demo. Nobody types this.
@@ -87,11 +92,12 @@ pub(super) const AFTER_MAN: &str = "\
 Examples:
   tenure man | man -l -
   tenure man run | man -l -
+  tenure man new app | man -l -
   tenure man > ~/.local/share/man/man1/tenure.1";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
     /// Of which command
-    #[arg(id = "of", value_name = "COMMAND")]
-    pub(crate) command: Option<String>,
+    #[arg(id = "of", value_name = "COMMAND", num_args = 0..=2)]
+    pub(crate) command: Vec<String>,
 }

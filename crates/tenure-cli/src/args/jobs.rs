@@ -7,6 +7,11 @@ use tenure::cron;
 
 use super::{At, Competing, duration};
 
+pub(super) const USAGE_CRON: &str = "\
+tenure cron [OPTIONS] <SPEC> --job <NAME> -- <COMMAND>...
+       tenure cron --list [--json] [OPTIONS]
+       tenure cron --history <JOB> [--json] [OPTIONS]";
+
 pub(super) const ABOUT_CRON: &str = "\
 Runs COMMAND at the times that SPEC names, once per time in the whole cluster: all who use the same store and the same --job \
 compete, and the one that owns the job claims each occurrence in the store before it runs it. An occurrence is run by one \
@@ -105,6 +110,8 @@ pub(crate) fn misfire(typed: &str) -> Result<cron::Misfire, String> {
         _ => Err("write skip, once, or all: and a span, such as all:1h".to_owned()),
     }
 }
+
+pub(super) const USAGE_ONCE: &str = "tenure once [OPTIONS] <NAME> -- <COMMAND>...";
 
 pub(super) const ABOUT_ONCE: &str = "\
 Runs COMMAND on one of all who say so, once: who comes later learns that it is done, and runs nothing; who comes meanwhile waits \

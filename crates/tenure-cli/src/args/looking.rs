@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{At, duration};
+use super::{At, duration, ttl};
 
 pub(super) const ABOUT_HISTORY: &str = "\
 Shows who owned what, when, for how long, and why it ended; and how long nobody did. A store keeps the latest 10000 \
@@ -129,7 +129,7 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
     /// The ttl that the figures are about: 100ms to 1h
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = ttl)]
     pub(crate) ttl: Duration,
 
     /// As JSON, for programs
@@ -142,7 +142,8 @@ pub(crate) struct Doctor {
 
 pub(super) const ABOUT_CONFIG: &str = "\
 Shows every setting, its value, and where that came from. What is typed comes first, then the variable TENURE_KEY, then the \
-file tenure.toml, then the default. The file is the one that TENURE_CONFIG names, else tenure.toml in the current folder, \
+file tenure.toml, then the default; so it is also where `once` and `restart` contradict each other, and two from one place are \
+refused. The file is the one that TENURE_CONFIG names, else tenure.toml in the current folder, \
 else tenure/tenure.toml in $XDG_CONFIG_HOME or ~/.config; only the first that is there is read.
 
 Passwords in URLs are hidden.";
@@ -158,9 +159,11 @@ A file with everything:
   tickets = 3
   priority = 10
   exit-on-loss = true
+  once = false
   restart = \"on-failure\"
   metadata = '{\"port\": 8080}'
   label = \"web1\"
+  tz = \"Europe/Berlin\"
 
 Examples:
   tenure config

@@ -1,11 +1,11 @@
 //! The settings that there are. An option that is not here can only be typed.
 
 use clap::ValueEnum;
+use tenure::Label;
 use tenure::cron::Schedule;
-use tenure::store::{Namespace, Tickets};
-use tenure::{Label, Metadata, Timing};
+use tenure::store::Namespace;
 
-use crate::args::{Restart, count, duration};
+use crate::args::{Restart, duration, metadata, tickets, ttl};
 use crate::place::Place;
 
 /// One setting. Its variable is `TENURE_KEY`, its option `--key`.
@@ -16,7 +16,7 @@ pub(crate) struct Known {
     pub(super) form: Form,
     /// What it is without a value, for people.
     pub(super) otherwise: &'static str,
-    /// An option that, if it is typed, takes the place of this setting.
+    /// Another setting that may contradict this one.
     pub(super) excludes: Option<&'static str>,
     check: fn(&str) -> Result<(), String>,
 }
@@ -56,18 +56,24 @@ pub(crate) const KNOWN: &[Known] = &[
     text("store", "none: there is no home", store),
     text("namespace", "", |typed| said(Namespace::new(typed))),
     on_or_off("wait-for-store"),
-    text("ttl", "", |typed| said(Timing::new(duration(typed)?))),
+    text("ttl", "", |typed| said(ttl(typed))),
     text("grace", "one ttl", |typed| said(duration(typed))),
     text("wait", "for ever", |typed| said(duration(typed))),
-    number("tickets", |typed| said(Tickets::new(count(typed)?))),
+    number("tickets", |typed| said(tickets(typed))),
     text("label", "host, pid and a random part", |typed| said(Label::new(typed))),
-    text("metadata", "none", metadata),
+    text("metadata", "none", |typed| said(metadata(typed))),
     number("priority", priority),
     Known { excludes: Some("once"), ..text("restart", "", restart) },
     on_or_off("exit-on-loss"),
     Known { excludes: Some("restart"), ..on_or_off("once") },
     text("tz", "", |typed| said(Schedule::new("@daily").and_then(|daily| daily.in_zone(typed)))),
 ];
+
+/// Whether two settings that exclude each other want something, both of them.
+pub(super) fn contradict(one: &str, other: &str) -> bool {
+    let wants_nothing = |value: &str| matches!(value, "false" | "never");
+    !wants_nothing(one) && !wants_nothing(other)
+}
 
 /// What a command is given, and another `tenure` in there may see.
 pub(super) const RESERVED: &[&str] = &[
@@ -110,11 +116,6 @@ fn said<T>(checked: Result<T, impl ToString>) -> Result<(), String> {
 
 fn store(typed: &str) -> Result<(), String> {
     said(Place::find(Some(typed.to_owned())))
-}
-
-fn metadata(typed: &str) -> Result<(), String> {
-    said(Metadata::new(typed))?;
-    said(serde_json::from_str::<serde::de::IgnoredAny>(typed).map_err(|why| format!("it is not JSON: {why}")))
 }
 
 fn priority(typed: &str) -> Result<(), String> {
@@ -190,6 +191,31 @@ mod tests {
                 let is_setting = KNOWN.iter().any(|known| known.id() == id);
                 assert!(is_setting != TYPED_ONLY.contains(&id), "{} {id}: a setting or not?", sub.get_name());
             }
+        }
+    }
+
+    /// The first file in `text` that begins with its store.
+    fn file_in(text: &str) -> String {
+        let lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("store = "));
+        lines.take_while(|line| line.contains(" = ")).map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn a_file_with_everything_has_every_setting_in_the_help_and_in_the_docs() {
+        let command = crate::args::Args::command();
+        let help =
+            command.find_subcommand("config").and_then(clap::Command::get_after_help).expect("it has one");
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+        let docs = std::fs::read_to_string(docs).expect("it is there");
+
+        for text in [help.to_string(), docs] {
+            let text = file_in(&text);
+            let file = super::super::file::File { path: "tenure.toml".into(), text };
+            let settings = file.settings().expect("it is sound");
+            let missing = KNOWN.iter().map(|known| known.key);
+            let missing: Vec<&str> =
+                missing.filter(|key| settings.iter().all(|(known, ..)| known.key != *key)).collect();
+            assert_eq!(missing, Vec::<&str>::new(), "{}", file.text);
         }
     }
 

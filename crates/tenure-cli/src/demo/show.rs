@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::RESOURCE;
 use super::stage::{Stage, State};
 use crate::exit::{Exit, Failure};
-use crate::output::{Colour, Line, Screen, Wish, span};
+use crate::output::{Colour, Line, Screen, Wish, data, span};
 use crate::timeline::{self, Timeline};
 use crate::watch::of_resource;
 
@@ -33,8 +33,11 @@ pub(super) async fn show(timing: Timing, workers: u8) -> Result<Exit, Failure> {
         screen.draw(&show.lines(&stage, view.as_ref(), &timeline, columns, height))?;
         tokio::select! {
             wish = screen.next() => match wish {
-                Wish::Quit(Exit::OK) if show.is_broken => return Ok(Exit::UNSAFE),
-                Wish::Quit(exit) => return Ok(exit),
+                Wish::Quit(exit) => {
+                    // It has to be left before anything can be read below it.
+                    drop(screen);
+                    return Ok(show.verdict(exit));
+                }
                 Wish::Key(key) => show.act(key, &mut stage, view.as_ref()).await?,
                 Wish::Up | Wish::Down | Wish::Redraw => {}
             },
@@ -107,6 +110,15 @@ impl Show {
         }
         self.chosen = None;
         Ok(())
+    }
+
+    /// What it came to, for whoever wants to read it afterwards.
+    fn verdict(&self, exit: Exit) -> Exit {
+        let what =
+            if self.is_broken { "BROKEN: two worked at once\n" } else { "held: at no moment two worked\n" };
+        // The terminal may be gone.
+        let _gone = data(what);
+        if self.is_broken && exit == Exit::OK { Exit::UNSAFE } else { exit }
     }
 
     fn check(&mut self, stage: &mut Stage) -> Result<(), Failure> {

@@ -84,6 +84,53 @@ fn what_was_typed_comes_before_what_a_file_wants_also_where_they_exclude_each_ot
 }
 
 #[test]
+fn settings_that_contradict_each_other_are_refused_or_the_first_counts_and_says_so() {
+    let scene = Scene::new();
+    let run = |variables: &[(&str, &str)], options: &[&str], script: &str| {
+        let mut tenure = scene.tenure();
+        tenure.envs(variables.iter().copied()).args(["run", "job"]).args(options);
+        said(&tenure.args(["--", "sh", "-c", script]).output().expect("it runs"))
+    };
+    let again = "test -e tried || { touch tried; exit 7; }";
+
+    let (code, _, error) = run(&[("TENURE_ONCE", "true")], &["--restart", "on-failure"], again);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(
+        error
+            .starts_with("tenure: `once` (TENURE_ONCE) does not count: `--restart on-failure` comes first\n"),
+        "{error}"
+    );
+    let (code, _, error) = run(&[("TENURE_RESTART", "always")], &["--once"], "exit 6");
+    assert_eq!(code, Some(6), "{error}");
+    assert!(error.contains("`restart` (TENURE_RESTART) does not count: `--once` comes first"), "{error}");
+    // What wants nothing contradicts nothing.
+    let (code, _, error) = run(&[("TENURE_ONCE", "true")], &["--restart", "never"], "exit 5");
+    assert_eq!((code, error.as_str()), (Some(5), ""));
+
+    let both = [("TENURE_ONCE", "true"), ("TENURE_RESTART", "always")];
+    let (code, _, error) = run(&both, &[], "touch begun");
+    assert_eq!(code, Some(125));
+    assert!(error.contains("contradict each other: TENURE_RESTART, TENURE_ONCE"), "{error}");
+    write(&scene, "once = true\n\nrestart = \"always\"\n");
+    let (code, _, error) = run(&[], &[], "touch begun");
+    assert_eq!(code, Some(125));
+    assert!(error.contains("contradict each other: tenure.toml line 3, tenure.toml line 1"), "{error}");
+    assert!(!scene.file("begun").exists());
+
+    write(&scene, "restart = \"always\"\n");
+    let (code, _, error) = run(&[("TENURE_ONCE", "true")], &[], "exit 4");
+    assert_eq!(code, Some(4), "{error}");
+    assert!(
+        error.contains("`restart` (tenure.toml line 1) does not count: `TENURE_ONCE=true` comes first"),
+        "{error}"
+    );
+    let (_, told, _) = said(
+        &scene.tenure().env("TENURE_ONCE", "true").args(["config", "--json"]).output().expect("it runs"),
+    );
+    assert_eq!(setting(&told, "restart"), ("never".into(), "default".into(), serde_json::Value::Null));
+}
+
+#[test]
 fn programs_see_where_each_value_came_from() {
     let scene = Scene::new();
 
@@ -185,13 +232,13 @@ fn the_file_is_the_named_one_else_the_folders_else_the_users() {
 #[test]
 fn what_cannot_be_a_setting_is_refused_with_file_line_and_limit() {
     for (text, what) in [
-        ("\nttl = \"1ms\"", "`tenure.toml` line 2: `ttl`: a ttl of 1ms is outside 100ms to 3600s"),
+        ("\nttl = \"1ms\"", "`tenure.toml` line 2: `ttl`: it is not from 100ms to 1h"),
         ("ttl = 15", "`tenure.toml` line 1: `ttl` is a number, and has to be text in quotation marks"),
         ("ttl = \"15\"", "line 1: `ttl`: it has no unit; write 15s or 15ms"),
         ("# x\n\ntickets = \"3\"", "line 3: `tickets` is text, and has to be a number"),
-        ("tickets = 0", "line 1: `tickets`: number of tickets \"0\" is not 1 to 10000"),
+        ("tickets = 0", "line 1: `tickets`: it is not a number from 1 to 10000"),
         ("tickets = -1", "line 1: `tickets`: it is not a number from 1 to 10000"),
-        ("tickets = 0x10000", "line 1: `tickets`: number of tickets \"65536\" is not 1 to 10000"),
+        ("tickets = 0x10000", "line 1: `tickets`: it is not a number from 1 to 10000"),
         ("tickets = 99999999999999999999", "line 1: `tickets`: it is not a number from 1 to 10000"),
         ("wait-for-store = 1", "line 1: `wait-for-store` is a number, and has to be true or false"),
         (
@@ -199,7 +246,7 @@ fn what_cannot_be_a_setting_is_refused_with_file_line_and_limit() {
             "line 1: `restart`: \"sometimes\" is not one of never, on-failure, always",
         ),
         ("priority = 9999999999", "line 1: `priority`: it is not a number from -2147483648 to 2147483647"),
-        ("metadata = \"{\"", "line 1: `metadata`: it is not JSON: "),
+        ("metadata = \"{\"", "line 1: `metadata`: it is not JSON, such as '{\"zone\":\"b\"}'"),
         ("store = \"memory:\"", "line 1: `store`: `memory:` belongs to one process"),
         ("namespace = \"A\"", "line 1: `namespace`: namespace \"A\" is not 1 to 40 of a-z 0-9 _ -"),
         ("tickts = 3", "line 1: there is no setting `tickts`\n\nhint: did you mean `tickets`?"),
@@ -256,7 +303,7 @@ fn a_variable_that_breaks_a_limit_or_is_misspelt_is_refused_and_others_are_left_
     use std::os::unix::ffi::OsStrExt;
     let scene = Scene::new();
     for (name, value, what) in [
-        ("TENURE_TTL", &b"1ms"[..], "TENURE_TTL: a ttl of 1ms is outside 100ms to 3600s"),
+        ("TENURE_TTL", &b"1ms"[..], "TENURE_TTL: it is not from 100ms to 1h"),
         ("TENURE_TICKETS", b"many", "TENURE_TICKETS: it is not a number from 1 to 10000"),
         ("TENURE_WAIT_FOR_STORE", b"yes", "TENURE_WAIT_FOR_STORE: \"yes\" is not true or false"),
         ("TENURE_LABEL", b"\xff", "TENURE_LABEL is not UTF-8"),
@@ -286,5 +333,5 @@ fn a_flag_of_config_is_checked_as_well() {
     let (code, _, error) = said(&scene.done(&["config", "--ttl", "1ms"]));
 
     assert_eq!(code, Some(125));
-    assert!(error.contains("--ttl: a ttl of 1ms is outside 100ms to 3600s"), "{error}");
+    assert!(error.contains("'--ttl <DURATION>': it is not from 100ms to 1h"), "{error}");
 }

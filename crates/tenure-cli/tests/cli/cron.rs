@@ -164,6 +164,7 @@ fn how_the_command_ends_is_written_down_and_the_job_goes_on() {
     assert!(job(&scene)["occurrences"][2]["took_ms"].is_u64());
     let told = tenure.said();
     assert!(told.contains("failed: code 3\n") && told.contains("failed: signal 9\n"), "{told}");
+    every_line_names_the_job(&told);
     tenure.signal(Signal::TERM);
     assert_eq!(tenure.ended().code(), Some(143));
 }
@@ -205,6 +206,14 @@ fn a_command_that_is_stopped_with_tenure_has_not_failed_and_is_found_interrupted
     let second = scene.start_other("second", &SECONDS, NOTES);
     occurrence(&scene, "an interrupted one", |one| one["state"] == "interrupted");
     until("that is said", || second.said().contains("was interrupted: `first` had begun it").then_some(()));
+    every_line_names_the_job(&first.said());
+    every_line_names_the_job(&second.said());
+}
+
+/// What the library says of a job is not said beside what `cron` says of it.
+fn every_line_names_the_job(told: &str) {
+    let own = |line: &str| line.contains("tick`") || line.starts_with("tenure: stopping `sh` (pid ");
+    assert!(told.lines().all(own), "{told}");
 }
 
 // req: E11
@@ -233,6 +242,7 @@ fn a_job_never_overlaps_itself_and_what_is_left_out_is_counted() {
 
     assert!(left_out["missed_before"] == 0 && scene.lines("notes").is_empty(), "{left_out}");
     assert!(tenure.said().contains("left out: the one before was still running"), "{}", tenure.said());
+    every_line_names_the_job(&tenure.said());
 }
 
 #[test]

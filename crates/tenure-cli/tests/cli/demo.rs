@@ -91,6 +91,7 @@ fn the_show_kills_pauses_resumes_and_adds_by_keys() {
     terminal.press("q");
     assert_eq!(terminal.ended().code(), Some(0));
     terminal.until_restored();
+    terminal.until("what it came to", |shown| shown.contains("held: at no moment two worked"));
     until("nobody is left", || pids.iter().all(|pid| !is_alive(*pid)).then_some(()));
     assert!(!left_behind(pid));
 }

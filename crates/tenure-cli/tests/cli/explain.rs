@@ -152,4 +152,8 @@ fn what_was_never_claimed_cannot_be_explained() {
         said.ends_with("tenure: `nighly` was never claimed\n\nhint: did you mean `nightly`?\n"),
         "{said}"
     );
+    assert!(scene.done(&["once", "42", "--", "true"]).status.success());
+    let output = scene.done(&["explain", "42"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.ends_with("`42` was never claimed\n\nhint: did you mean `once:42`?\n"), "{said}");
 }

@@ -37,6 +37,26 @@ fn every_command_has_help_with_examples() {
         assert!(help.contains(&format!("  tenure {command}")) || command == "config", "{help}");
     }
     assert!(!all.contains("demo-worker"), "{all}");
+    let run = told(&scene, &["run", "--help"]);
+    assert!(
+        run.contains("\n  124    the ownership was lost") && run.contains("in tenure.toml, else"),
+        "{run}"
+    );
+}
+
+#[test]
+fn what_nobody_types_is_offered_to_nobody() {
+    let scene = Scene::new();
+
+    for typed in [&[][..], &["man", "qqq"], &["new"]] {
+        let output = scene.done(typed);
+
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125));
+        assert!(!said.contains("demo-worker") && !said.contains("help-"), "{said}");
+    }
+    let bare = scene.done(&["new"]);
+    assert!(bare.stderr.starts_with(b"Write a module"), "{}", String::from_utf8_lossy(&bare.stderr));
 }
 
 #[test]
@@ -85,6 +105,9 @@ fn the_manual_is_a_man_page_for_all_and_for_each() {
     }
     let below = told(&scene, &["man", "new-module"]);
     assert!(below.contains(".TH tenure-new-module 1") && below.contains("tickets"), "{below}");
+    assert_eq!(told(&scene, &["man", "new", "module"]), below);
+    let run = told(&scene, &["man", "run"]);
+    assert!(run.contains("<RESOURCE> \\-\\- <COMMAND>..."), "{run}");
     let output = scene.done(&["man", "histroy"]);
     assert_eq!(output.status.code(), Some(125));
     let said = String::from_utf8_lossy(&output.stderr);

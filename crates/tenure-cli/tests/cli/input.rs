@@ -22,15 +22,25 @@ fn what_breaks_a_limit_is_refused_with_the_limit_and_nothing_is_begun() {
         (&["run", "job", "--\u{1b}[31m"], "unexpected argument"),
         (&["run", "job", "--label", ""], label),
         (&["run", "job", "--label", &long], label),
-        (&["run", "job", "--tickets", "0"], "is not 1 to 10000"),
-        (&["run", "job", "--tickets", "10001"], "is not 1 to 10000"),
+        (&["run", "job", "--tickets", "0"], "'--tickets <K>': it is not a number from 1 to 10000"),
+        (&["run", "job", "--tickets", "10001"], "'--tickets <K>': it is not a number from 1 to 10000"),
         (&["run", "job", "--tickets", "-1"], "it is not a number from 1 to 10000"),
         (&["run", "job", "--tickets", "many"], "'--tickets <K>': it is not a number from 1 to 10000"),
-        (&["run", "job", "--ttl", "1ms"], "a ttl of 1ms is outside 100ms to 3600s"),
-        (&["run", "job", "--ttl", "2h"], "is outside 100ms to 3600s"),
+        (&["run", "job", "--ttl", "1ms"], "'1ms' for '--ttl <DURATION>': it is not from 100ms to 1h"),
+        (&["run", "job", "--ttl", "2h"], "'2h' for '--ttl <DURATION>': it is not from 100ms to 1h"),
+        (&["run", "job", "--wait", "-1s"], "'-1s' for '--wait': a duration cannot be negative"),
+        (&["run", "job", "--wait", "--ttl", "5s"], "a value is required for '--wait <DURATION>'"),
+        (&["history", "--since=-1h"], "'-1h' for '--since <DURATION>': a duration cannot be negative"),
+        (&["run", "job", "--metadata", "foo"], "it is not JSON, such as '{\"zone\":\"b\"}'"),
+        (&["demo", "--workers", "20"], "'--workers <N>': it is not a number from 1 to 9"),
+        (&["demo", "--script", "--workers", "1"], "the script needs 3 workers at least"),
+        (
+            &["run", "job", "--store", "mysql://db"],
+            "known: sqlite, redis, rediss, redis+unix, unix, postgres, postgresql\n",
+        ),
         (&["run", "job", "--ttl", "15"], "it has no unit; write 15s or 15ms"),
-        (&["run", "job", "--ttl", "soon"], "write a number and ms, s, m or h"),
-        (&["run", "job", "--wait", "now"], "write a number and ms, s, m or h"),
+        (&["run", "job", "--ttl", "soon"], "write a number and ms, s, m, h or d"),
+        (&["run", "job", "--wait", "now"], "write a number and ms, s, m, h or d"),
         (&["run", "job", "--namespace", "A"], "is not 1 to 40 of a-z 0-9 _ -"),
         (&["run", "job", "--namespace", "pg_x"], "not beginning with pg_"),
         (&["run", "job", "--store", "memory:"], "belongs to one process, and protects nothing"),
@@ -80,6 +90,33 @@ fn whoever_forgets_the_dashes_is_reminded() {
             "{typed:?}: {said}"
         );
     }
+}
+
+#[test]
+fn where_the_dashes_begin_the_command_nobody_is_told_to_put_an_option_behind_them() {
+    let scene = Scene::new();
+
+    for typed in [&["run", "job", "--tll", "5s", "--", "true"][..], &["once", "job", "--tll", "--", "true"]] {
+        let output = scene.done(typed);
+
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("hint: a similar argument exists: '--ttl'"), "{said}");
+        assert!(!said.contains("as a value"), "{said}");
+    }
+}
+
+#[test]
+fn each_form_of_cron_has_a_line_of_its_own() {
+    let scene = Scene::new();
+    let forms = "tenure cron [OPTIONS] <SPEC> --job <NAME> -- <COMMAND>...
+       tenure cron --list [--json] [OPTIONS]
+       tenure cron --history <JOB> [--json] [OPTIONS]";
+
+    let (help, refused) = (scene.done(&["cron", "--help"]), scene.done(&["cron", "--list", "0 6 * * *"]));
+
+    assert!(String::from_utf8_lossy(&help.stdout).contains(forms));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(125) && said.contains(forms), "{said}");
 }
 
 #[test]

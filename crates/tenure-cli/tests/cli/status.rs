@@ -30,7 +30,7 @@ fn people_see_owners_what_is_free_and_waiters_in_order() {
 
     let table = shape(&String::from_utf8(output.stdout).expect("UTF-8"));
     let lines: Vec<&str> = table.lines().collect();
-    assert_eq!(lines[0], "RESOURCE TICKET WORKER TERM TOKEN HELD FOR LEASE LEFT");
+    assert_eq!(lines[0], "RESOURCE TICKET WORKER TERM TOKEN OWNED FOR LEASE LEFT");
     let owner = lines[1].replace("9ms", "9s").replace("9.9s", "9s");
     assert_eq!(owner, "job 9/9 first 9 9 9s 9s");
     assert!(lines[2].starts_with(" waits second ") && lines[3].starts_with(" waits third "), "{table}");
@@ -105,6 +105,60 @@ fn a_default_store_that_is_not_there_yet_is_empty_and_is_not_made() {
     assert_eq!(look(&["status"]), "");
     assert!(look(&["status", "--json"]).contains("\"resources\": []"));
     assert!(!scene.file("state").exists());
+}
+
+#[test]
+fn that_a_store_is_empty_is_said_to_people() {
+    let scene = Scene::new();
+    // Whoever waits for nothing and gets nothing leaves nothing behind but the store.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(tenure::Namespace::open(&scene.url())).expect("a store");
+
+    for (look, what) in [
+        (&["status"][..], "nothing has been claimed yet"),
+        (&["history"], "nothing has been claimed yet"),
+        (&["cron", "--list"], "no job has been run yet"),
+    ] {
+        let (people, programs) = (scene.done(look), scene.done(&[look, &["--json"]].concat()));
+
+        let store = format!("tenure: store `{}`, namespace `tenure`\n", scene.url());
+        assert_eq!(String::from_utf8_lossy(&people.stderr), format!("{store}tenure: {what}\n"));
+        assert!(people.status.success() && people.stdout.is_empty());
+        assert_eq!(String::from_utf8_lossy(&programs.stderr), store);
+        assert!(String::from_utf8_lossy(&programs.stdout).contains("[]"));
+    }
+}
+
+#[test]
+fn where_a_folder_is_missing_both_who_look_and_who_run_are_told_what_to_do() {
+    let scene = Scene::new();
+    let folder = scene.file("nowhere");
+    let store = format!("sqlite:{}/x.db", folder.display());
+
+    for typed in [&["status", "--store", &store][..], &["run", "job", "--store", &store, "--", "true"]] {
+        let output = scene.done(typed);
+
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125));
+        assert!(said.contains(&format!("`mkdir -p {}` makes it", folder.display())), "{said}");
+    }
+    std::fs::create_dir(&folder).expect("a folder");
+    assert!(scene.done(&["run", "job", "--store", &store, "--", "true"]).status.success());
+    assert!(scene.done(&["status", "--store", &store]).status.success());
+}
+
+#[test]
+fn that_there_is_no_store_is_said_once() {
+    let scene = Scene::new();
+
+    for typed in [&["explain", "job"][..], &["step-down", "job"], &["cron", "--history", "job"]] {
+        let output = scene.tenure().env_remove("TENURE_STORE").args(typed).output().expect("it runs");
+
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125));
+        assert!(said.matches("there is no store at").count() == 1, "{said}");
+        assert!(said.ends_with("hint: nothing has been run yet; `tenure run` makes it\n"), "{said}");
+    }
 }
 
 #[test]

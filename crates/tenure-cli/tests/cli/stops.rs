@@ -267,13 +267,13 @@ fn a_store_that_cannot_be_opened_is_told_of_once_and_so_is_the_next_ownership() 
     scene.life(1);
 
     std::fs::rename(scene.file("shelf"), scene.file("gone")).expect("it was there");
-    let cannot = "tenure: the store did not answer as hoped: ";
-    until("it is told", || tenure.said().contains(cannot).then_some(()));
+    let cannot = format!("tenure: the store `{url}` did not answer as hoped: ");
+    until("it is told", || tenure.said().contains(&cannot).then_some(()));
     // Some attempts later it was said once for each cause.
     let told = now_us();
     until("some attempts", || (now_us() > told + 1_500_000).then_some(()));
     let said = tenure.said();
-    assert_eq!(said.lines().filter(|line| line.starts_with(cannot)).count(), 1, "{said}");
+    assert_eq!(said.lines().filter(|line| line.starts_with(&cannot)).count(), 1, "{said}");
     std::fs::create_dir(scene.file("shelf")).expect("a folder");
 
     until("the next ownership", || tenure.said().contains("tenure: owns `job` (term ").then_some(()));
