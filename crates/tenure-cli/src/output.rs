@@ -72,6 +72,12 @@ fn hint(line: &str) {
     Speaker::write(&format!("\nhint: {line}\n"));
 }
 
+/// Both in one piece, so that nothing that another thread says comes between them.
+fn say_with_hint(line: &str, may_help: Option<&str>) {
+    let may_help = may_help.map(|what| format!("\nhint: {what}\n")).unwrap_or_default();
+    Speaker::write(&format!("tenure: {line}\n{may_help}"));
+}
+
 /// Waits until all has been said, or nobody listens.
 pub(crate) fn finish() {
     if let Some(speaker) = Speaker::get()
@@ -101,10 +107,7 @@ pub(crate) fn data(text: &str) -> Result<(), Failure> {
 }
 
 pub(crate) fn failed(failure: &Failure) {
-    say(&failure.to_string());
-    if let Some(what) = failure.hinted() {
-        hint(what);
-    }
+    say_with_hint(&failure.to_string(), failure.hinted());
 }
 
 /// Help and version are data; everything else is a misunderstanding, said in our form.
@@ -222,21 +225,28 @@ pub(crate) fn ending(resource: &str, term: u64, ending: Ending, place: &Place, s
     say(&format!("{verb} `{resource}` (term {term}): {why}"));
 }
 
-/// What may help against such an ending. After everything else that is said about it.
-pub(crate) fn hint_on(ending: Ending, trust: Duration, ttl: Duration) {
+/// What may help against such an ending.
+pub(crate) fn help_against(ending: Ending, trust: Duration, ttl: Duration) -> Option<String> {
     let (trust, ttl) = (span(trust), span(ttl));
     match ending {
         Ending::Expired => {
-            hint(&format!("a lease of {ttl} rides out {trust} of silence; for longer, raise `--ttl`"));
+            Some(format!("a lease of {ttl} rides out {trust} of silence; for longer, raise `--ttl`"))
         }
-        Ending::Gone => hint(&format!("others may own what the store forgot; competing again after {ttl}")),
-        _ => {}
+        Ending::Gone => Some(format!("others may own what the store forgot; competing again after {ttl}")),
+        _ => None,
     }
 }
 
-pub(crate) fn stopping(command: &str, pid: i32, limit: Duration, because: Option<Caught>) {
+pub(crate) fn stopping(
+    command: &str,
+    pid: i32,
+    limit: Duration,
+    because: Option<Caught>,
+    may_help: Option<&str>,
+) {
     let because = because.map(|caught| format!(" on {}", signal(caught.number))).unwrap_or_default();
-    say(&format!("stopping `{command}` (pid {pid}){because}; it has {}", span(limit)));
+    let what = format!("stopping `{command}` (pid {pid}){because}; it has {}", span(limit));
+    say_with_hint(&what, may_help);
 }
 
 pub(crate) fn killing(command: &str, pid: i32, why: Killing) {
@@ -338,10 +348,7 @@ fn without_control(line: &str) -> String {
 
 /// What the library warns of.
 pub(crate) fn trouble(what: &str, may_help: Option<&str>) {
-    say(what);
-    if let Some(may_help) = may_help {
-        hint(may_help);
-    }
+    say_with_hint(what, may_help);
 }
 
 fn signal(number: i32) -> String {

@@ -91,8 +91,8 @@ impl Work<'_> {
             Some(asked) => running.signal(asked.number),
             None => running.signal(libc::SIGTERM),
         }
-        output::stopping(running.name(), running.pid(), limit, asked);
-        output::hint_on(ending, timing.trust(), timing.ttl());
+        let may_help = output::help_against(ending, timing.trust(), timing.ttl());
+        output::stopping(running.name(), running.pid(), limit, asked, may_help.as_deref());
     }
 
     fn variables(&self, own: &Ownership, more: Vec<(String, String)>) -> Vec<(String, String)> {

@@ -31,6 +31,10 @@ impl Work<'_> {
                     Some(change) = happened.next() => self.tell_of(cron, &change),
                     served = &mut served => {
                         served?;
+                        // What it told with its last breath.
+                        while let Some(change) = happened.next().await {
+                            self.tell_of(cron, &change);
+                        }
                         let exit = self.asked.get().map_or(Exit::FAILED, |asked| Exit::by_signal(asked.number));
                         return Ok(Outcome::Done(exit));
                     }
