@@ -173,9 +173,12 @@ fn negative_duration() -> Option<(String, String)> {
 
 pub(crate) fn waiting(resource: &str, place: &Place, waiting: Waiting) {
     let why = match waiting.why {
-        Why::Quarantine => "the store is new or lost its data, and grants nothing for a while",
+        Why::Quarantine => {
+            let left = span(waiting.look_again);
+            format!("the store is new or lost its data, and grants nothing for {left}")
+        }
         // How many they are is the store's to say: the latest who came decided.
-        _ => "all its tickets are owned",
+        _ => "all its tickets are owned".to_owned(),
     };
     let ahead = match waiting.ahead {
         0 => String::new(),

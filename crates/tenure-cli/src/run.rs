@@ -243,6 +243,7 @@ impl Work<'_> {
 
     /// It has come so far; people are told if they waited for it.
     fn owns(&self, term: u64) {
+        self.was_owner.set(true);
         self.waits.set(false);
         if self.is_news.replace(false) {
             output::owns(self.settings.resource.as_str(), term);

@@ -266,6 +266,7 @@ mod tests {
         let mut seen = seen();
         seen.trouble = Some("no answer".into());
 
-        assert_eq!(drawn(&seen, 40, 10)[1], "NOT CURRENT, 0ms old: no answer");
+        let told = &drawn(&seen, 40, 10)[1];
+        assert!(told.starts_with("NOT CURRENT, ") && told.ends_with(" old: no answer"), "{told}");
     }
 }
