@@ -44,7 +44,7 @@ fn done_once(scene: &Scene) {
     let first = once(scene, &["--label", "first"], script);
     let second = once(scene, &["--label", "second"], script);
 
-    assert!(first.0 == Some(0) && !first.1.contains("was done"), "{}", first.1);
+    assert!(first.0 == Some(0) && !first.1.contains("` was done by"), "{}", first.1);
     assert_eq!(scene.lines("done"), ["migration-42 once:migration-42 0 1 first"]);
     assert_eq!(second.0, Some(0));
     assert!(second.1.contains("tenure: `once:migration-42` was done by `first`, "), "{}", second.1);
