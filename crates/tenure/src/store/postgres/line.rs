@@ -65,7 +65,7 @@ impl Line {
     }
 
     /// The same over a connection of its own, for one that may take long: nobody queues behind it, unless there are too
-    /// many already.
+    /// many already, or the server has none left.
     pub(super) async fn query_apart(
         &self,
         limit: Duration,
@@ -75,8 +75,10 @@ impl Line {
         if self.links.load(Ordering::Relaxed) >= MOST {
             return self.query(limit, sql, params).await;
         }
-        let link = Link::make(&self.target, &self.links, limit).await?;
-        Ok(link.client.query_typed(sql, params).await?)
+        match Link::make(&self.target, &self.links, limit).await {
+            Ok(link) => Ok(link.client.query_typed(sql, params).await?),
+            Err(_) => self.query(limit, sql, params).await,
+        }
     }
 
     /// The connection to use.
