@@ -181,8 +181,13 @@ fn play(stage: &mut Stage, fault: Fault, wish: &Wish, progress: &mut Progress) -
     let written = stage.fleet.written()?;
     let windows: Vec<Window> = rounds.iter().map(|round: &Round| round.window.clone()).collect();
     let tickets = &stage.fleet.cast.tickets;
-    let evidence =
-        Evidence { written: &written, tickets, windows: &windows, late: &late, longer: stage.fleet.cast.ttl };
+    let evidence = Evidence {
+        written: &written,
+        tickets,
+        windows: &windows,
+        late: &late,
+        longer: stage.fleet.cast.ttl * 2,
+    };
     let mut verdict = judge(&evidence);
     let count = |of: fn(&Written) -> u64| before.iter().map(of).sum::<u64>();
     verdict.refused -= count(|written| written.record.refused);
