@@ -22,7 +22,7 @@ const AT_ONCE: usize = 4;
 /// The pause after the first failure; it doubles up to a third of the ttl.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The most by which the first in a queue is late on purpose: all that a crash leaves behind may have another first one.
-const HEAD_SPREAD: Duration = Duration::from_millis(4);
+const HEAD_SPREAD: Duration = Duration::from_millis(1);
 
 /// One competitor.
 ///

@@ -21,8 +21,6 @@ CREATE TYPE @schema@.caller AS (
     expires_at bigint,
     vouched bigint, -- by this it says when to look again
     judged bigint, -- by this it marks the dead: the same, unless the request came late
-    ran_out boolean, -- its own lease is to be marked
-    any_dead boolean, -- there may be others to mark
     taken bigint[], -- resources that it could lock, where it waits for none; else absent
     locked bigint[], -- leases that it may mark dead
     weedy bigint[] -- resources with dead waiters
@@ -68,22 +66,30 @@ END $$;
 CREATE FUNCTION @schema@.wake(where_id bigint, where_name text, seats integer, except_for bigint, judged bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
+DECLARE
+    free bigint;
+    done boolean;
+    w record;
 BEGIN
-    PERFORM pg_notify(
-        'tenure_' || left(encode(sha256(w.bearer), 'hex'), 32),
-        CASE WHEN w.position <= f.free THEN 0 ELSE step(w.ttl_ns / 1000) END || ' ' || where_name
-    ) FROM (
-        SELECT seats - count(*) AS free FROM ticket AS t, LATERAL (
+    free := seats - (SELECT count(*) FROM ticket AS t, LATERAL (
             SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at > judged OFFSET 0) AS l
-        WHERE t.resource = where_id
-    ) AS f, LATERAL (
-        SELECT l.id, l.bearer, l.ttl_ns,
-            row_number() OVER (ORDER BY w.named DESC, w.priority DESC, w.arrival) AS position
+        WHERE t.resource = where_id);
+    IF free <= 0 THEN
+        RETURN false;
+    END IF;
+    FOR w IN
+        SELECT l.id, l.bearer, l.ttl_ns
         FROM waiter AS w, LATERAL (SELECT id, bearer, ttl_ns FROM lease
             WHERE id = w.lease AND ended_at IS NULL AND expires_at > judged OFFSET 0) AS l
         WHERE w.resource = where_id
-        ORDER BY position LIMIT greatest(f.free, 0) + 1
-    ) AS w WHERE f.free > 0 AND w.id IS DISTINCT FROM except_for;
+        ORDER BY w.named DESC, w.priority DESC, w.arrival LIMIT free + 1
+    LOOP
+        IF w.id IS DISTINCT FROM except_for THEN
+            done := pg_notify('tenure_' || left(encode(sha256(w.bearer), 'hex'), 32),
+                CASE WHEN free > 0 THEN 0 ELSE step(w.ttl_ns / 1000) END || ' ' || where_name) IS NULL;
+        END IF;
+        free := free - 1;
+    END LOOP;
     RETURN FOUND;
 END $$;
 
@@ -140,6 +146,9 @@ DECLARE
     done boolean := ready(patience);
     ids bigint[];
     all_made boolean := false;
+    m record;
+    l record;
+    now_life text;
 BEGIN
     LOOP
         -- All or none: who holds some already and makes the others could wait for one who needs both.
@@ -163,33 +172,32 @@ BEGIN
             ON CONFLICT DO NOTHING;
         all_made := true;
     END LOOP;
+    -- All of this is read after the locks: while they were waited for, somebody may have brought a longer ttl, or seen a
+    -- new life. By simple steps: what one large statement puts up before it begins would take longer than all of these.
+    SELECT m.tableoid AS number, m.life, m.system, m.longest_ns, m.quarantine_from INTO STRICT m FROM meta AS m WHERE m.one;
+    now_life := life(m.number);
+    c.seen := m.life = now_life AND m.longest_ns >= heard;
+    c.incarnation := m.system || '-' || now_life;
+    c.longest_ns := m.longest_ns;
+    c.quarantine_from := m.quarantine_from;
+    IF NOT waits THEN
+        c.taken := ids;
+    END IF;
     LOOP
-        -- All of this is read after the locks: while they were waited for, somebody may have brought a longer ttl, or
-        -- seen a new life. A request that a later renewal has overtaken judges nobody: what it vouches for may be from
-        -- before the clock went back. One whose own lease has run out by the server's clock has to renew before it may
-        -- judge others: the clock stepped, or the request is very late.
-        SELECT m.life = n.life AND m.longest_ns >= heard, m.system || '-' || n.life, m.longest_ns, m.quarantine_from,
-            n.now_us, l.id, l.label, l.ttl_ns / 1000, l.opened_at, l.expires_at, n.vouched, j.judged,
-            number >= l.renewed AND l.expires_at <= n.vouched, reaps AND (EXISTS (
-                SELECT FROM ticket AS t, LATERAL (
-                    SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at <= j.judged OFFSET 0) AS o
-                WHERE t.resource = ANY (ids)
-            ) OR EXISTS (
-                SELECT FROM waiter AS w WHERE w.resource = ANY (ids)
-                    AND (SELECT ended_at IS NULL AND expires_at > j.judged FROM lease WHERE id = w.lease) IS NOT TRUE
-            )), CASE WHEN NOT waits THEN ids END, NULL::bigint[], NULL::bigint[]
-        INTO STRICT c
-        FROM meta AS m, LATERAL (
-            SELECT life(m.tableoid), now_us, least(vouched_for, now_us) FROM (SELECT clock() OFFSET 0) AS t (now_us) OFFSET 0
-        ) AS n (life, now_us, vouched)
-        LEFT JOIN LATERAL (
-            SELECT id, label, ttl_ns, opened_at, expires_at, renewed FROM lease
-            WHERE bearer = who AND ended_at IS NULL OFFSET 0
-        ) AS l ON true, LATERAL (
-            SELECT CASE WHEN number < l.renewed OR l.expires_at <= n.now_us THEN 0 ELSE n.vouched END OFFSET 0
-        ) AS j (judged)
-        WHERE m.one;
-        EXIT WHEN c.ran_out IS NOT TRUE;
+        SELECT l.id, l.label, l.ttl_ns, l.opened_at, l.expires_at, l.renewed INTO l
+            FROM lease AS l WHERE l.bearer = who AND l.ended_at IS NULL;
+        c.now_us := clock();
+        c.lease := l.id;
+        c.label := l.label;
+        c.ttl_us := l.ttl_ns / 1000;
+        c.opened_at := l.opened_at;
+        c.expires_at := l.expires_at;
+        c.vouched := least(vouched_for, c.now_us);
+        -- A request that a later renewal has overtaken judges nobody: what it vouches for may be from before the clock
+        -- went back. One whose own lease has run out by the server's clock has to renew before it may judge others: the
+        -- clock stepped, or the request is very late.
+        c.judged := CASE WHEN number < l.renewed OR l.expires_at <= c.now_us THEN 0 ELSE c.vouched END;
+        EXIT WHEN (number >= l.renewed AND l.expires_at <= c.vouched) IS NOT TRUE;
         UPDATE lease SET ended_at = expires_at, ended_why = 1
             WHERE id = c.lease AND ended_at IS NULL AND expires_at <= c.vouched AND number >= renewed;
         IF FOUND THEN
@@ -199,7 +207,14 @@ BEGIN
         -- A renewal came in between.
     END LOOP;
     -- Mostly nobody is dead, and this was all.
-    IF c.any_dead THEN
+    IF reaps AND (EXISTS (
+        SELECT FROM ticket AS t, LATERAL (
+            SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at <= c.judged OFFSET 0) AS o
+        WHERE t.resource = ANY (ids)
+    ) OR EXISTS (
+        SELECT FROM waiter AS w WHERE w.resource = ANY (ids)
+            AND (SELECT ended_at IS NULL AND expires_at > c.judged FROM lease WHERE id = w.lease) IS NOT TRUE
+    )) THEN
         c := suspect(c, ids);
     END IF;
 END $$;
