@@ -60,11 +60,26 @@ impl PostgresStore {
     /// `Refused` for a URL that is not understood, a standby, a server or database that Tenure cannot work with, a
     /// newer schema, and rights that are missing. `Unavailable` when the server does not answer.
     pub async fn open(url: &str, namespace: &Namespace) -> Result<Self, Error> {
+        let (store, _) = Self::at(url, namespace, Missing::Make).await?;
+        Ok(store)
+    }
+
+    /// The same, unless the tables and functions of the namespace are not there. Makes nothing.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn find(url: &str, namespace: &Namespace) -> Result<Option<Self>, Error> {
+        let (store, is_there) = Self::at(url, namespace, Missing::Leave).await?;
+        Ok(is_there.then_some(store))
+    }
+
+    /// Says also whether it is there.
+    async fn at(url: &str, namespace: &Namespace, missing: Missing) -> Result<(Self, bool), Error> {
         let target = Arc::new(Target::parse(url)?);
         let schema = Quoted::of(namespace)?;
-        schema::prepare(&target, &schema, Missing::Make).await?;
+        let is_there = schema::prepare(&target, &schema, missing).await?;
         let tools = Arc::new(Line::to(&target));
-        Ok(Self {
+        let store = Self {
             namespace: namespace.clone(),
             renewals: Line::to(&target),
             claims: Line::to(&target),
@@ -72,15 +87,8 @@ impl PostgresStore {
             tools,
             schema,
             target,
-        })
-    }
-
-    /// Whether the tables and functions of the namespace are there. Makes nothing.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub async fn is_there(url: &str, namespace: &Namespace) -> Result<bool, Error> {
-        schema::prepare(&Target::parse(url)?, &Quoted::of(namespace)?, Missing::Leave).await
+        };
+        Ok((store, is_there))
     }
 
     /// The SQL that makes the tables and functions of a namespace, for those who apply it themselves. A worker then

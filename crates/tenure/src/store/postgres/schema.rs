@@ -138,8 +138,10 @@ async fn try_prepare(target: &Target, schema: &Quoted, missing: Missing) -> Resu
     let (mut client, connection, _) = target.connect(PATIENCE).await?;
     // Together, on whatever runtime this is: nothing of it lives on.
     let work = async {
-        check_server(&client, target).await?;
-        let is_there = is_there(&client, target, schema).await?;
+        // Both at once; what is wrong with the server is told first.
+        let (server, is_there) =
+            tokio::join!(check_server(&client, target), is_there(&client, target, schema));
+        let is_there = server.and(is_there)?;
         if !is_there && missing == Missing::Make {
             make(&mut client, target, schema).await?;
         }
