@@ -184,8 +184,19 @@ const SCHEMES: &[&str] = &[
 /// # Errors
 /// When the URL is not understood, or the store cannot be opened.
 pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Error> {
-    let opened = obtain(url, namespace, Missing::Make).await?;
-    opened.ok_or_else(|| Error::unavailable("the store is not there"))
+    let place = Place::of(url)?;
+    let open = async {
+        match place {
+            Place::Memory => Opened::memory(Arc::new(MemoryStore::new())),
+            #[cfg(all(feature = "sqlite", target_os = "linux"))]
+            Place::Sqlite { path, proved } => open_sqlite(path, proved, namespace.clone()).await,
+            #[cfg(feature = "postgres")]
+            Place::Postgres => Opened::new(Arc::new(PostgresStore::open(url, namespace).await?)),
+            #[cfg(all(feature = "redis", unix))]
+            Place::Redis => Opened::new(Arc::new(RedisStore::open(url, namespace).await?)),
+        }
+    };
+    share(url, namespace, open).await
 }
 
 /// The same, unless there is none yet: nothing is made.
@@ -193,49 +204,41 @@ pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Err
 /// # Errors
 /// As [`open`].
 pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Opened>, Error> {
-    obtain(url, namespace, Missing::Leave).await
+    match Place::of(url)? {
+        Place::Memory => {
+            let key = (url.to_owned(), namespace.clone());
+            Ok(SHARED.lock().await.get(&key).and_then(Shared::revive))
+        }
+        // What cannot be looked at is there, as far as we know: opening it says what is wrong.
+        #[cfg(all(feature = "sqlite", target_os = "linux"))]
+        Place::Sqlite { path, .. } if path.try_exists().is_ok_and(|exists| !exists) => Ok(None),
+        #[cfg(feature = "postgres")]
+        Place::Postgres => match PostgresStore::find(url, namespace).await? {
+            Some(store) => share(url, namespace, async { Opened::new(Arc::new(store)) }).await.map(Some),
+            None => Ok(None),
+        },
+        // A server of Redis is there or not; looking makes nothing in it.
+        #[cfg(any(all(feature = "sqlite", target_os = "linux"), all(feature = "redis", unix)))]
+        _ => open(url, namespace).await.map(Some),
+    }
 }
 
-/// What to do where there is no store yet.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Missing {
-    Make,
-    Leave,
-}
-
-async fn obtain(url: &str, namespace: &Namespace, missing: Missing) -> Result<Option<Opened>, Error> {
+/// The store that others of this process have open already, else this one.
+async fn share(
+    url: &str,
+    namespace: &Namespace,
+    open: impl Future<Output = Result<Opened, Error>>,
+) -> Result<Opened, Error> {
     let key = (url.to_owned(), namespace.clone());
     // Held while the store is opened, so that two workers that start at once share one.
     let mut shared = SHARED.lock().await;
     if let Some(opened) = shared.get(&key).and_then(Shared::revive) {
-        return Ok(Some(opened));
+        return Ok(opened);
     }
-    let opened = match (Place::of(url)?, missing) {
-        (Place::Memory, Missing::Leave) => return Ok(None),
-        (Place::Memory, Missing::Make) => Opened::memory(Arc::new(MemoryStore::new()))?,
-        // What cannot be looked at is there, as far as we know: opening it says what is wrong.
-        #[cfg(all(feature = "sqlite", target_os = "linux"))]
-        (Place::Sqlite { path, .. }, Missing::Leave) if path.try_exists().is_ok_and(|exists| !exists) => {
-            return Ok(None);
-        }
-        #[cfg(all(feature = "sqlite", target_os = "linux"))]
-        (Place::Sqlite { path, proved }, _) => open_sqlite(path, proved, namespace.clone()).await?,
-        #[cfg(feature = "postgres")]
-        (Place::Postgres, Missing::Make) => {
-            Opened::new(Arc::new(PostgresStore::open(url, namespace).await?))?
-        }
-        #[cfg(feature = "postgres")]
-        (Place::Postgres, Missing::Leave) => match PostgresStore::find(url, namespace).await? {
-            Some(store) => Opened::new(Arc::new(store))?,
-            None => return Ok(None),
-        },
-        // A server is there or not; looking makes nothing in it.
-        #[cfg(all(feature = "redis", unix))]
-        (Place::Redis, _) => Opened::new(Arc::new(RedisStore::open(url, namespace).await?))?,
-    };
+    let opened = open.await?;
     shared.retain(|_, shared| shared.store.strong_count() > 0);
     shared.insert(key, Shared::of(&opened));
-    Ok(Some(opened))
+    Ok(opened)
 }
 
 /// What a URL means.

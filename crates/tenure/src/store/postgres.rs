@@ -60,8 +60,9 @@ impl PostgresStore {
     /// `Refused` for a URL that is not understood, a standby, a server or database that Tenure cannot work with, a
     /// newer schema, and rights that are missing. `Unavailable` when the server does not answer.
     pub async fn open(url: &str, namespace: &Namespace) -> Result<Self, Error> {
-        let (store, _) = Self::at(url, namespace, Missing::Make).await?;
-        Ok(store)
+        let (target, schema) = (Target::parse(url)?, Quoted::of(namespace)?);
+        schema::prepare(&target, &schema, Missing::Make).await?;
+        Ok(Self::at(target, schema, namespace))
     }
 
     /// The same, unless the tables and functions of the namespace are not there. Makes nothing.
@@ -69,17 +70,15 @@ impl PostgresStore {
     /// # Errors
     /// As [`open`](Self::open).
     pub async fn find(url: &str, namespace: &Namespace) -> Result<Option<Self>, Error> {
-        let (store, is_there) = Self::at(url, namespace, Missing::Leave).await?;
-        Ok(is_there.then_some(store))
+        let (target, schema) = (Target::parse(url)?, Quoted::of(namespace)?);
+        let is_there = schema::prepare(&target, &schema, Missing::Leave).await?;
+        Ok(is_there.then(|| Self::at(target, schema, namespace)))
     }
 
-    /// Says also whether it is there.
-    async fn at(url: &str, namespace: &Namespace, missing: Missing) -> Result<(Self, bool), Error> {
-        let target = Arc::new(Target::parse(url)?);
-        let schema = Quoted::of(namespace)?;
-        let is_there = schema::prepare(&target, &schema, missing).await?;
+    fn at(target: Target, schema: Quoted, namespace: &Namespace) -> Self {
+        let target = Arc::new(target);
         let tools = Arc::new(Line::to(&target));
-        let store = Self {
+        Self {
             namespace: namespace.clone(),
             renewals: Line::to(&target),
             claims: Line::to(&target),
@@ -87,8 +86,7 @@ impl PostgresStore {
             tools,
             schema,
             target,
-        };
-        Ok((store, is_there))
+        }
     }
 
     /// The SQL that makes the tables and functions of a namespace, for those who apply it themselves. A worker then

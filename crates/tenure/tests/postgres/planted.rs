@@ -98,7 +98,7 @@ async fn a_free_number_that_cannot_be_had_taken_for_an_owner_that_ends_now_is_fo
 async fn a_quarantine_that_is_read_before_the_locks_is_found() {
     let fresh = Fresh::start().await;
     fresh.plant("before bigint := (SELECT longest_ns FROM meta); all_made boolean", "all_made boolean");
-    fresh.plant("c.longest_ns := before; IF reaps AND", "IF reaps AND");
+    fresh.plant("c.longest_ns := before", "c.longest_ns := m.longest_ns");
 
     let claimed = claim_while_the_quarantine_grows(&fresh).await;
 

@@ -34,8 +34,7 @@ pub(super) fn measure(stage: &Stage<'_>) -> Result<Found, Failure> {
     }
     found.push(match sizes.as_slice() {
         // A collector may have given back more than was taken.
-        [one, _, many] if many <= one => (Column::Memory, Cell::says("no more than with one")),
-        [one, _, many] => (Column::Memory, Cell::number((many - one) / 999.0)),
+        [one, _, many] => (Column::Memory, Cell::number(((many - one) / 999.0).max(0.0))),
         _ => (Column::Memory, Cell::says("a process each")),
     });
     Ok(found)

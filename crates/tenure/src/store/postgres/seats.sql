@@ -172,18 +172,8 @@ BEGIN
             ON CONFLICT DO NOTHING;
         all_made := true;
     END LOOP;
-    -- All of this is read after the locks: while they were waited for, somebody may have brought a longer ttl, or seen a
-    -- new life. By simple steps: what one large statement puts up before it begins would take longer than all of these.
-    SELECT m.tableoid AS number, m.life, m.system, m.longest_ns, m.quarantine_from INTO STRICT m FROM meta AS m WHERE m.one;
-    now_life := life(m.number);
-    c.seen := m.life = now_life AND m.longest_ns >= heard;
-    c.incarnation := m.system || '-' || now_life;
-    c.longest_ns := m.longest_ns;
-    c.quarantine_from := m.quarantine_from;
-    IF NOT waits THEN
-        c.taken := ids;
-    END IF;
     LOOP
+        -- By simple steps: what one large statement puts up before it begins would take longer than all of these.
         SELECT l.id, l.label, l.ttl_ns, l.opened_at, l.expires_at, l.renewed INTO l
             FROM lease AS l WHERE l.bearer = who AND l.ended_at IS NULL;
         c.now_us := clock();
@@ -202,12 +192,12 @@ BEGIN
             WHERE id = c.lease AND ended_at IS NULL AND expires_at <= c.vouched AND number >= renewed;
         IF FOUND THEN
             c.lease := NULL;
-            RETURN;
+            EXIT;
         END IF;
         -- A renewal came in between.
     END LOOP;
-    -- Mostly nobody is dead, and this was all.
-    IF reaps AND (EXISTS (
+    -- Mostly nobody is dead.
+    IF reaps AND c.lease IS NOT NULL AND (EXISTS (
         SELECT FROM ticket AS t, LATERAL (
             SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at <= c.judged OFFSET 0) AS o
         WHERE t.resource = ANY (ids)
@@ -216,6 +206,16 @@ BEGIN
             AND (SELECT ended_at IS NULL AND expires_at > c.judged FROM lease WHERE id = w.lease) IS NOT TRUE
     )) THEN
         c := suspect(c, ids);
+    END IF;
+    -- Read after the last lock: while one was waited for, somebody may have brought a longer ttl, or seen a new life.
+    SELECT m.tableoid AS number, m.life, m.system, m.longest_ns, m.quarantine_from INTO STRICT m FROM meta AS m WHERE m.one;
+    now_life := life(m.number);
+    c.seen := m.life = now_life AND m.longest_ns >= heard;
+    c.incarnation := m.system || '-' || now_life;
+    c.longest_ns := m.longest_ns;
+    c.quarantine_from := m.quarantine_from;
+    IF NOT waits THEN
+        c.taken := ids;
     END IF;
 END $$;
 
