@@ -71,8 +71,8 @@ async fn a_renewal_that_revives_the_dead_is_found() {
 async fn a_release_without_its_number_is_found() {
     finds!(
         releases::a_release_below_the_newest_claim_is_stale,
-        "WHERE n.released < excluded.released",
-        "WHERE n.claimed < excluded.released AND n.released < excluded.released"
+        "SET released = number\n            WHERE lease = c.lease AND resource = r.id AND true",
+        "SET released = number\n            WHERE lease = c.lease AND resource = r.id AND claimed < number"
     );
 }
 
@@ -89,8 +89,8 @@ async fn a_restart_without_a_quarantine_is_found() {
 async fn a_free_number_that_cannot_be_had_taken_for_an_owner_that_ends_now_is_found() {
     finds!(
         sizes::after_lowering_nobody_is_granted_until_fewer_than_k_own,
-        "FILTER (WHERE true)",
-        "FILTER (WHERE l.id IS NOT NULL)"
+        "t.resource = r.id",
+        "t.resource = r.id AND t.lease IS NOT NULL"
     );
 }
 
@@ -98,7 +98,7 @@ async fn a_free_number_that_cannot_be_had_taken_for_an_owner_that_ends_now_is_fo
 async fn a_quarantine_that_is_read_before_the_locks_is_found() {
     let fresh = Fresh::start().await;
     fresh.plant("before bigint := (SELECT longest_ns FROM meta); all_made boolean", "all_made boolean");
-    fresh.plant("c.longest_ns := before", "c.longest_ns := m.longest_ns");
+    fresh.plant("c.longest_ns := before; c.now_us := shown()", "c.now_us := shown()");
 
     let claimed = claim_while_the_quarantine_grows(&fresh).await;
 

@@ -121,5 +121,5 @@ async fn what_stands_in_the_callers_search_path_does_not_change_the_functions() 
          CREATE TEMP TABLE resource (id int); SELECT straight.version(), (straight.held('\\x00', 100)).now_us > 1000",
     );
 
-    assert_eq!(seen, "5|t");
+    assert_eq!(seen, "6|t");
 }

@@ -31,6 +31,8 @@ const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(500);
 const SOONEST: Duration = Duration::from_millis(1);
 /// The answer about a resource that another transaction holds.
 const LEFT_OUT: i64 = 4;
+/// The verdict on a release that the disk does not have yet.
+const NOT_KEPT_YET: i16 = 9;
 /// How often a request is sent again because another transaction went first, or because the store was reborn.
 const AGAIN: usize = 20;
 
@@ -56,10 +58,23 @@ pub(super) async fn carry_out(line: &Line, schema: &Quoted, request: &Request) -
             }
             Ok(None) if again > 0 => see(line, schema, request).await?,
             Ok(None) => return Err(Trouble::damaged("a new life of the server cannot be written down")),
-            Ok(Some((answer, left))) => return release_the_rest(line, schema, request, answer, &left).await,
+            Ok(Some(Told { answer, left, is_kept })) => {
+                if !is_kept {
+                    flush(line, schema, request).await?;
+                }
+                return release_the_rest(line, schema, request, answer, &left).await;
+            }
             Err(trouble) => return Err(trouble),
         }
     }
+}
+
+/// Waits until the disk has what the server said: meanwhile the next owner has been told already, and its grant waits for the
+/// disk, too.
+async fn flush(line: &Line, schema: &Quoted, request: &Request) -> Result<(), Trouble> {
+    let sql = format!("SELECT {schema}.flush($1)");
+    line.query(request.limit, &sql, &[(&millis(request.limit), Type::INT4)]).await?;
+    Ok(())
 }
 
 /// Releases those that another transaction held, one at a time: each is waited for by itself alone.
@@ -122,15 +137,23 @@ async fn see(line: &Line, schema: &Quoted, request: &Request) -> Result<(), Trou
     Ok(())
 }
 
-/// Sends it once, and says which of its resources were left out. Nothing comes of it where the store has to notice
-/// something first.
+/// What the server said to a request.
+struct Told {
+    answer: Answer,
+    /// Those of its resources that were left out.
+    left: Vec<usize>,
+    /// Whether the disk has it.
+    is_kept: bool,
+}
+
+/// Sends it once. Nothing comes of it where the store has to notice something first.
 async fn send(
     line: &Line,
     schema: &Quoted,
     request: &Request,
     manner: Manner,
     gone_by: Duration,
-) -> Result<Option<(Answer, Vec<usize>)>, Trouble> {
+) -> Result<Option<Told>, Trouble> {
     let bearer = request.lease.0.to_be_bytes();
     let bearer = &bearer[..];
     let seq = i64::try_from(request.seq.0).map_err(|_| {
@@ -220,7 +243,7 @@ fn how(leave: &Leave) -> i32 {
     }
 }
 
-fn answer(row: &Row, request: &Request) -> Result<Option<(Answer, Vec<usize>)>, Trouble> {
+fn answer(row: &Row, request: &Request) -> Result<Option<Told>, Trouble> {
     let now = StoreTime::from_micros(unsigned(row.try_get("now_us")?));
     let shown: Option<i64> = row.try_get("shown_us")?;
     let stamp = Stamp {
@@ -235,8 +258,9 @@ fn answer(row: &Row, request: &Request) -> Result<Option<(Answer, Vec<usize>)>, 
     let numbers = numbers.unwrap_or_default();
     let names: Option<Vec<&str>> = row.try_get("names")?;
     let names = names.unwrap_or_default();
-    let said = match (row.try_get("verdict")?, &request.call) {
-        (0_i16, _) => return Ok(None),
+    let verdict: i16 = row.try_get("verdict")?;
+    let said = match (verdict, &request.call) {
+        (0, _) => return Ok(None),
         (1, Call::Open { .. }) => Said::Opened,
         (2, Call::Renew) => {
             let (more, told) =
@@ -244,7 +268,7 @@ fn answer(row: &Row, request: &Request) -> Result<Option<(Answer, Vec<usize>)>, 
             Said::Kept { notices: notices(told, &names)?, more: *more != 0 }
         }
         (3, Call::Claim(wants)) => Said::Claimed(each(&numbers, wants.len(), |four| claimed(four, spent))?),
-        (4, Call::Release(leaves)) => {
+        (4 | NOT_KEPT_YET, Call::Release(leaves)) => {
             Said::Released(each(&numbers, leaves.len(), |four| released(four, spent))?)
         }
         (5, Call::Held) => Said::Held(holdings(&numbers, &names)?),
@@ -256,7 +280,7 @@ fn answer(row: &Row, request: &Request) -> Result<Option<(Answer, Vec<usize>)>, 
     let (fours, _) = numbers.as_chunks::<4>();
     let left = fours.iter().enumerate().filter(|(_, four)| four[0] == LEFT_OUT).map(|(index, _)| index);
     let left = if is_batch(request) { left.collect() } else { Vec::new() };
-    Ok(Some((Answer { stamp, said }, left)))
+    Ok(Some(Told { answer: Answer { stamp, said }, left, is_kept: verdict != NOT_KEPT_YET }))
 }
 
 /// Names the life of the store by what makes it up: server, timeline, start, table.

@@ -12,7 +12,7 @@ CREATE FUNCTION @schema@.holder(
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    done boolean := ready(patience);
+    done boolean := @ready@;
 BEGIN
     SELECT id INTO where_id FROM resource WHERE name = resource_name FOR NO KEY UPDATE;
     now_us := clock();
@@ -128,7 +128,7 @@ CREATE FUNCTION @schema@.finish(
 ) RETURNS TABLE (@step@) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    done boolean := ready(patience);
+    done boolean := @ready@;
     where_id bigint;
     last record;
     what integer := 4;

@@ -1,7 +1,7 @@
 -- Leases: `open`, `renew`, `held`, `close`, and what every operation begins with. @schema@ is the namespace, quoted.
 --
 -- Every operation answers the same columns: `verdict` (0 see first, 1 opened, 2 kept, 3 claimed, 4 released, 5 held,
--- 6 closed, 7 gone, 8 stale), the stamp, and the rest as numbers and names in the order that its head gives.
+-- 6 closed, 7 gone, 8 stale, 9 released and not on the disk yet), the stamp, and the rest as numbers and names in the order that its head gives.
 -- What their heads have in common stands in schema.rs, by the names between the at signs.
 -- They find every row by an index, also where a plan was made while a table was small and it has grown since.
 -- `clock_timestamp()` is read after the locks, never `now()`: after a wait that would be in the past. By what it shows
@@ -9,19 +9,25 @@
 -- holds back what a worker can vouch for, and with it the end of a dead owner's lease; and whatever a connection does for
 -- the first time is compiled and planned first, which takes longer than all the rest.
 -- Functions are called in assignments, which evaluate them in place; PERFORM and SELECT INTO would each be a statement,
--- with all that the server does around one.
+-- with all that the server does around one. And every expression is made ready anew in every transaction, so there are few:
+-- statements put their columns where they are needed, and most of what can be said in one expression is.
 
--- The server's clock, in microseconds.
+-- What the server's clock shows, in microseconds. In floating point, which is exact to the microsecond: `extract` would count
+-- in decimals. Evaluated in place, without a call.
+CREATE FUNCTION @schema@.shown() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+$$;
+
+-- The same, by which is decided.
 CREATE FUNCTION @schema@.clock() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    -- In floating point, which is exact to the microsecond: `extract` would count in decimals.
-    shown bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+    now_us bigint := @schema@.shown();
 BEGIN
     -- Tokens stay below 2^53.
-    IF shown >= 7258118400000000 OR shown <= 0 THEN
+    IF now_us >= 7258118400000000 OR now_us <= 0 THEN
         RAISE EXCEPTION USING ERRCODE = 'TN003', MESSAGE = 'the clock of the server is not before the year 2200';
     END IF;
-    RETURN shown;
+    RETURN now_us;
 END $$;
 
 -- What tells one life of this server with this data from another, but for the system identifier.
@@ -30,20 +36,15 @@ CREATE FUNCTION @schema@.life(meta_oid oid) RETURNS text LANGUAGE sql VOLATILE A
         || '-' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || '-' || meta_oid
 $$;
 
--- What every operation begins with. Waits for no lock longer than `patience` milliseconds, and never answers before
--- the disk has it: when one process of a server crashes, the others forget what the disk has not, and it is the same life.
-CREATE FUNCTION @schema@.ready(patience integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- Says why nothing can be done here.
+CREATE FUNCTION @schema@.refuse() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION USING ERRCODE = 'TN001', MESSAGE = 'the server is a standby';
     END IF;
     -- A snapshot of the beginning would not see what was decided while this waited for a lock.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION USING ERRCODE = 'TN002', MESSAGE =
-            'transactions are ' || current_setting('transaction_isolation') || ', and have to be read committed';
-    END IF;
-    RETURN set_config('lock_timeout', patience::text, true) IS NOT NULL
-        AND (current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) IS NOT NULL);
+    RAISE EXCEPTION USING ERRCODE = 'TN002', MESSAGE =
+        'transactions are ' || current_setting('transaction_isolation') || ', and have to be read committed';
 END $$;
 
 -- The store as it is. `seen` says whether `see` has to be called first.
@@ -52,7 +53,7 @@ CREATE FUNCTION @schema@.arrive(
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    done boolean := ready(patience);
+    done boolean := @ready@;
 BEGIN
     SELECT CASE WHEN m.life = n.life THEN m.system
             ELSE (SELECT system_identifier FROM pg_control_system())::text END || '-' || n.life,
@@ -149,7 +150,7 @@ BEGIN
             WHEN own.ended_at IS NULL AND (number < own.renewed OR own.expires_at > least(vouched_for, now_us)) THEN 1
             ELSE 7 END;
     END IF;
-    shown_us := clock();
+    shown_us := shown();
 END $$;
 
 -- Extends a live lease, and never makes one: death is stable. Locks its row and nothing else.
@@ -204,7 +205,7 @@ BEGIN
     END IF;
     UPDATE lease SET expires_at = now_us + ttl_ns / 1000, renewed = number WHERE id = own.id;
     verdict := 2;
-    shown_us := clock();
+    shown_us := shown();
 END $$;
 
 -- What the lease holds. numbers: ticket and token of each; names: the resources.
@@ -273,7 +274,7 @@ BEGIN
         RETURN;
     END IF;
     UPDATE lease SET ended_at = least(now_us, expires_at), ended_why = why WHERE id = own.id;
-    PERFORM wake(r.id, r.name, r.tickets, NULL, now_us) FROM (
+    PERFORM wake(r.id, r.name, r.tickets, NULL, now_us, NULL) FROM (
         SELECT r.id, r.name, r.tickets
         FROM ticket AS t, LATERAL (SELECT id, name, tickets FROM resource WHERE id = t.resource OFFSET 0) AS r
         WHERE t.lease = own.id ORDER BY r.name LIMIT 250

@@ -14,7 +14,7 @@ use super::url::Target;
 use crate::Error;
 
 /// Grows with every change of the tables or functions.
-const VERSION: i32 = 5;
+const VERSION: i32 = 6;
 /// What is made, in this order.
 const PARTS: [&str; 6] = [
     include_str!("tables.sql"),
@@ -25,12 +25,21 @@ const PARTS: [&str; 6] = [
     include_str!("tools.sql"),
 ];
 /// What the heads of functions have in common, by the names that stand for it.
-const HEADS: [(&str, &str); 7] = [
+const HEADS: [(&str, &str); 8] = [
     // What every request of a worker is answered with.
     (
         "@answer@",
         "OUT verdict smallint, OUT now_us bigint, OUT shown_us bigint, OUT longest_ns bigint, OUT incarnation text,
     OUT numbers bigint[], OUT names text[]",
+    ),
+    // What every operation begins with. Waits for no lock longer than `patience` milliseconds, and never answers before the
+    // disk has it: when one process of a server crashes, the others forget what the disk has not, and it is the same life.
+    // A text, and not a function: a call would take as long as all of it.
+    (
+        "@ready@",
+        "CASE WHEN pg_is_in_recovery() OR current_setting('transaction_isolation') <> 'read committed' THEN refuse()
+        ELSE set_config('lock_timeout', patience::text, true) IS NOT NULL AND (current_setting('synchronous_commit') <> 'off'
+            OR set_config('synchronous_commit', 'on', true) IS NOT NULL) END",
     ),
     // What every step of a job is answered with.
     ("@step@", "said integer, through bigint, replaced text, @record@"),
@@ -60,9 +69,9 @@ SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off",
     ("@owners@", "SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp"),
 ];
 /// What a worker calls; everything else is for these.
-const CALLED: [&str; 19] = [
-    "version", "see", "open", "renew", "held", "close", "claim", "release", "attend", "begin", "finish",
-    "jobs", "publish", "channel", "ask", "evict", "look", "past", "setup",
+const CALLED: [&str; 20] = [
+    "version", "see", "open", "renew", "held", "close", "claim", "release", "flush", "attend", "begin",
+    "finish", "jobs", "publish", "channel", "ask", "evict", "look", "past", "setup",
 ];
 /// The oldest that the functions work on.
 const OLDEST_SERVER: i32 = 130_000;

@@ -22,6 +22,7 @@ CREATE TYPE @schema@.caller AS (
     vouched bigint, -- by this it says when to look again
     judged bigint, -- by this it marks the dead: the same, unless the request came late
     taken bigint[], -- resources that it could lock, where it waits for none; else absent
+    single @schema@.resource, -- where it is about one, and waits for it: that, as it was locked
     locked bigint[], -- leases that it may mark dead
     weedy bigint[] -- resources with dead waiters
 );
@@ -31,13 +32,10 @@ CREATE FUNCTION @schema@.step(ttl_us bigint) RETURNS bigint LANGUAGE sql IMMUTAB
     SELECT greatest(100000, ttl_us / 150)
 $$;
 
--- Keeps the history bounded by count: called with the number of every new entry, it acts now and then.
-CREATE FUNCTION @schema@.prune(number bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- Keeps the history bounded by count: called now and then, where the number of a new entry is a multiple of 64.
+CREATE FUNCTION @schema@.prune() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
-    IF (number % 64 = 0) IS NOT TRUE THEN
-        RETURN false;
-    END IF;
     -- Those whom another is about to delete are left to it.
     DELETE FROM history WHERE id IN (
         SELECT id FROM history WHERE id <= (
@@ -58,22 +56,27 @@ DECLARE
 BEGIN
     INSERT INTO history (at, resource, worker, ticket, term, token, what)
         VALUES (happened_at, where_id, called, seat, its_term, its_token, how) RETURNING id INTO number;
-    RETURN prune(number);
+    RETURN number % 64 = 0 AND prune();
 END $$;
 
 -- Hints those who may take a free ticket at once, and tells the next to look one step later. The channel is made
--- from a hash of the lease id, which is a right. NOTIFY takes a lock of the whole server, so only where one waits.
-CREATE FUNCTION @schema@.wake(where_id bigint, where_name text, seats integer, except_for bigint, judged bigint)
-RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- from a hash of the lease id, which is a right. NOTIFY takes a lock of the whole server, so only where one waits. Says
+-- whether anybody was told. `held`: how many tickets are, where that is known.
+CREATE FUNCTION @schema@.wake(
+    where_id bigint, where_name text, seats integer, except_for bigint, judged bigint, held bigint
+) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    free bigint;
+    free bigint := seats - held;
+    told boolean := false;
     done boolean;
     w record;
 BEGIN
-    free := seats - (SELECT count(*) FROM ticket AS t, LATERAL (
-            SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at > judged OFFSET 0) AS l
-        WHERE t.resource = where_id);
+    IF free IS NULL THEN
+        free := seats - (SELECT count(*) FROM ticket AS t, LATERAL (
+                SELECT FROM lease WHERE id = t.lease AND ended_at IS NULL AND expires_at > judged OFFSET 0) AS l
+            WHERE t.resource = where_id);
+    END IF;
     IF free <= 0 THEN
         RETURN false;
     END IF;
@@ -85,12 +88,13 @@ BEGIN
         ORDER BY w.named DESC, w.priority DESC, w.arrival LIMIT free + 1
     LOOP
         IF w.id IS DISTINCT FROM except_for THEN
+            told := true;
             done := pg_notify('tenure_' || left(encode(sha256(w.bearer), 'hex'), 32),
                 CASE WHEN free > 0 THEN 0 ELSE step(w.ttl_ns / 1000) END || ' ' || where_name) IS NULL;
         END IF;
         free := free - 1;
     END LOOP;
-    RETURN FOUND;
+    RETURN told;
 END $$;
 
 -- Leaves a notice for the worker of an ownership. A stronger one that stands already stays.
@@ -114,7 +118,7 @@ BEGIN
 END $$;
 
 -- Locks those who seem to be dead.
-CREATE FUNCTION @schema@.suspect(INOUT c @schema@.caller, ids bigint[]) LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION @schema@.suspect(INOUT c @schema@.caller, ids bigint[], heard bigint) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
     SELECT array_agg(lease) FILTER (WHERE is_open), array_agg(resource) FILTER (WHERE waits)
@@ -133,6 +137,8 @@ BEGIN
     ) AS suspects;
     -- A renewal of one of them either is seen later, or finds it dead.
     PERFORM FROM lease WHERE id = ANY (c.locked) ORDER BY id FOR NO KEY UPDATE;
+    -- Once more, after the last lock: while one was waited for, somebody may have brought a longer ttl, or seen a new life.
+    SELECT m.life = life(m.tableoid) AND m.longest_ns >= heard, m.system || '-' || m.life, m.longest_ns, m.quarantine_from INTO STRICT c.seen, c.incarnation, c.longest_ns, c.quarantine_from FROM meta AS m WHERE m.one;
 END $$;
 
 -- Locks what a request is about, then looks who asks. One that does not wait leaves out what another transaction
@@ -143,17 +149,16 @@ CREATE FUNCTION @schema@.stand(
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    done boolean := ready(patience);
+    done boolean := @ready@;
     ids bigint[];
     all_made boolean := false;
-    m record;
-    l record;
-    now_life text;
+    renewed bigint;
 BEGIN
     LOOP
         -- All or none: who holds some already and makes the others could wait for one who needs both.
         IF waits AND cardinality(names) = 1 THEN
-            ids := ARRAY(SELECT id FROM resource WHERE name = names[1] FOR NO KEY UPDATE);
+            -- What a lock was waited for is read as it is then.
+            SELECT r, ARRAY[r.id] INTO c.single, ids FROM resource AS r WHERE r.name = names[1] FOR NO KEY UPDATE;
         ELSIF waits THEN
             ids := ARRAY(SELECT id FROM resource WHERE name = ANY (names) AND (all_made
                 OR (SELECT count(*) FROM resource WHERE name = ANY (names)) = cardinality(names))
@@ -174,22 +179,19 @@ BEGIN
     END LOOP;
     LOOP
         -- By simple steps: what one large statement puts up before it begins would take longer than all of these.
-        SELECT l.id, l.label, l.ttl_ns, l.opened_at, l.expires_at, l.renewed INTO l
-            FROM lease AS l WHERE l.bearer = who AND l.ended_at IS NULL;
-        c.now_us := clock();
-        c.lease := l.id;
-        c.label := l.label;
-        c.ttl_us := l.ttl_ns / 1000;
-        c.opened_at := l.opened_at;
-        c.expires_at := l.expires_at;
+        SELECT l.id, l.label, l.ttl_ns / 1000, l.opened_at, l.expires_at, l.renewed, m.life = life(m.tableoid) AND m.longest_ns >= heard, m.system || '-' || m.life, m.longest_ns, m.quarantine_from
+            INTO STRICT c.lease, c.label, c.ttl_us, c.opened_at, c.expires_at, renewed, c.seen, c.incarnation, c.longest_ns, c.quarantine_from
+            FROM meta AS m LEFT JOIN lease AS l ON l.bearer = who AND l.ended_at IS NULL WHERE m.one;
+        c.now_us := shown();
         c.vouched := least(vouched_for, c.now_us);
         -- A request that a later renewal has overtaken judges nobody: what it vouches for may be from before the clock
         -- went back. One whose own lease has run out by the server's clock has to renew before it may judge others: the
         -- clock stepped, or the request is very late.
-        c.judged := CASE WHEN number < l.renewed OR l.expires_at <= c.now_us THEN 0 ELSE c.vouched END;
-        EXIT WHEN (number >= l.renewed AND l.expires_at <= c.vouched) IS NOT TRUE;
-        UPDATE lease SET ended_at = expires_at, ended_why = 1
-            WHERE id = c.lease AND ended_at IS NULL AND expires_at <= c.vouched AND number >= renewed;
+        c.judged := CASE WHEN number < renewed OR c.expires_at <= c.now_us THEN 0
+            WHEN c.now_us BETWEEN 1 AND 7258118399999999 THEN c.vouched ELSE clock() END;
+        EXIT WHEN (number >= renewed AND c.expires_at <= c.vouched) IS NOT TRUE;
+        UPDATE lease AS l SET ended_at = l.expires_at, ended_why = 1
+            WHERE l.id = c.lease AND l.ended_at IS NULL AND l.expires_at <= c.vouched AND number >= l.renewed;
         IF FOUND THEN
             c.lease := NULL;
             EXIT;
@@ -205,15 +207,8 @@ BEGIN
         SELECT FROM waiter AS w WHERE w.resource = ANY (ids)
             AND (SELECT ended_at IS NULL AND expires_at > c.judged FROM lease WHERE id = w.lease) IS NOT TRUE
     )) THEN
-        c := suspect(c, ids);
+        c := suspect(c, ids, heard);
     END IF;
-    -- Read after the last lock: while one was waited for, somebody may have brought a longer ttl, or seen a new life.
-    SELECT m.tableoid AS number, m.life, m.system, m.longest_ns, m.quarantine_from INTO STRICT m FROM meta AS m WHERE m.one;
-    now_life := life(m.number);
-    c.seen := m.life = now_life AND m.longest_ns >= heard;
-    c.incarnation := m.system || '-' || now_life;
-    c.longest_ns := m.longest_ns;
-    c.quarantine_from := m.quarantine_from;
     IF NOT waits THEN
         c.taken := ids;
     END IF;
@@ -248,7 +243,7 @@ BEGIN
     )
     SELECT coalesce(array_agg(id), '{}') INTO STRICT entries FROM entry;
     FOR i IN 1 .. cardinality(entries) LOOP
-        done := prune(entries[i]);
+        done := entries[i] % 64 = 0 AND prune();
     END LOOP;
     done := cut_back(where_id, seats);
     RETURN true;
@@ -272,39 +267,44 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Gives a free ticket to who asks, under the term and token that the resource has now, and writes the resource back.
-CREATE FUNCTION @schema@.take(c @schema@.caller, r @schema@.resource, seat integer) RETURNS boolean
-LANGUAGE plpgsql VOLATILE AS $$
+-- Gives a free ticket to a lease, and says so in the resource.
+CREATE FUNCTION @schema@.take(
+    where_id bigint, seat integer, who bigint, called text, at_us bigint, its_term bigint, its_token bigint
+) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     entry bigint;
 BEGIN
     WITH taken AS (
-        UPDATE ticket SET since = c.now_us, lease = c.lease, term = r.term, token = r.token
-            WHERE resource = r.id AND ticket = seat RETURNING ticket
+        UPDATE ticket SET since = at_us, lease = who, term = its_term, token = its_token
+            WHERE resource = where_id AND ticket = seat RETURNING ticket
     ), waited AS (
-        DELETE FROM waiter WHERE resource = r.id AND lease = c.lease
+        DELETE FROM waiter WHERE resource = where_id AND lease = who
     ), told AS (
-        DELETE FROM notice WHERE lease = c.lease AND resource = r.id
+        DELETE FROM notice WHERE lease = who AND resource = where_id
     ), whole AS (
-        UPDATE resource SET tickets = r.tickets, set_opened_at = r.set_opened_at, set_lease = r.set_lease,
-            arrivals = r.arrivals, term = r.term, token = r.token WHERE id = r.id
+        UPDATE resource SET term = its_term, token = its_token WHERE id = where_id
     )
     INSERT INTO history (at, resource, worker, ticket, term, token, what)
-        SELECT c.now_us, r.id, c.label, ticket, r.term, r.token, 0 FROM taken RETURNING id INTO entry;
-    RETURN prune(entry);
+        SELECT at_us, where_id, called, ticket, its_term, its_token, 0 FROM taken RETURNING id INTO entry;
+    RETURN CASE WHEN entry % 64 = 0 THEN prune() ELSE false END;
 END $$;
 
 -- Grants what the worker holds already, or what it may take now; else queues it once, and says when to look again:
 -- 0 ticket term token, or 1 ahead look_again why (0 taken, 1 turn, 2 quarantine). `last`: it stepped down, and has
--- no place. `saved`: what belongs to the resource is written.
+-- no place.
 CREATE FUNCTION @schema@.settle(
-    c @schema@.caller, INOUT r @schema@.resource, its_priority integer, last boolean,
-    OUT said bigint[], OUT reaped boolean, OUT saved boolean, OUT quarantine_from bigint
+    c @schema@.caller, r @schema@.resource, its_priority integer, last boolean,
+    OUT said bigint[], OUT reaped boolean, OUT quarantine_from bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    s record;
+    seats record;
+    place record;
+    own bigint[];
+    any_dead boolean;
+    first_end bigint; -- how long until the first of the owners is dead
+    turn bigint; -- from when on it may take a free seat: 0 is now, and nothing means that all are taken
     left_us bigint;
     later bigint;
     done boolean;
@@ -318,73 +318,70 @@ BEGIN
     IF r.id = ANY (c.weedy) THEN
         done := weed(c, r.id);
     END IF;
-    reaped := false;
-    saved := false;
-    LOOP
-        -- The seats as they stand; the place that it has, else the one that it would get, and how many who live are
-        -- before it; from when on it may take a free seat: 0 is now, and nothing means that all are taken.
-        SELECT seat.*, place.*, a.ahead, CASE WHEN a.ahead < seat.free OR t.at <= c.now_us THEN 0 ELSE t.at END AS turn
-        INTO STRICT s
-        FROM (
-            SELECT r.tickets - count(t.lease) AS free,
-                max(t.since) FILTER (WHERE t.lease IS NULL AND t.ticket < r.tickets) AS freed_at,
-                min(t.ticket) FILTER (WHERE t.lease IS NULL AND t.ticket < r.tickets) AS lowest,
-                -- Of those who hold one: `greatest` of nothing and 0 would be 0.
-                min(least(greatest(l.expires_at - c.vouched, 0), l.ttl_ns / 1000)) FILTER (WHERE l.id IS NOT NULL)
-                    AS first_end,
-                -- Held by a lease that is over, or may be marked so.
-                bool_or(t.lease IS NOT NULL AND (l.id IS NULL OR l.ended_at IS NOT NULL
-                    OR (l.expires_at <= c.judged AND l.id = ANY (c.locked)))) AS any_dead,
-                max(t.ticket) FILTER (WHERE t.lease = c.lease) AS own_ticket,
-                max(t.term) FILTER (WHERE t.lease = c.lease) AS own_term,
-                max(t.token) FILTER (WHERE t.lease = c.lease) AS own_token
-            FROM ticket AS t LEFT JOIN LATERAL (
-                SELECT id, ended_at, expires_at, ttl_ns FROM lease WHERE id = t.lease OFFSET 0) AS l ON true
-            WHERE t.resource = r.id
-        ) AS seat, (
-            SELECT true AS queued, named, priority, arrival FROM waiter WHERE resource = r.id AND lease = c.lease
-            UNION ALL SELECT false, 0, its_priority, r.arrivals + 1
-            ORDER BY queued DESC LIMIT 1
-        ) AS place, LATERAL (
-            SELECT CASE WHEN seat.own_ticket IS NOT NULL THEN 0 ELSE (
-                SELECT count(*) FROM waiter AS w, LATERAL (
-                    SELECT FROM lease WHERE id = w.lease AND ended_at IS NULL AND expires_at > c.judged OFFSET 0) AS l
-                WHERE w.resource = r.id AND w.lease <> c.lease AND (-w.named, -w.priority::bigint, w.arrival)
-                    < (-place.named, -place.priority::bigint, place.arrival)
-            ) END OFFSET 0
-        ) AS a (ahead), LATERAL (
-            SELECT CASE WHEN seat.free > 0
-                THEN seat.freed_at + step(c.ttl_us) * least(a.ahead - seat.free + 1, 10) END OFFSET 0
-        ) AS t (at);
-        EXIT WHEN reaped OR s.any_dead IS NOT TRUE;
-        reaped := reap(c, r.id, r.tickets);
-    END LOOP;
     -- One that is over stays over, also when the longest ttl grows.
     quarantine_from := CASE WHEN c.quarantine_from + c.longest_ns / 1000 > c.judged THEN c.quarantine_from END;
-    IF s.own_ticket IS NOT NULL AND quarantine_from IS NULL THEN
-        said := ARRAY[0, s.own_ticket, s.own_term, s.own_token];
+    reaped := false;
+    -- By simple steps, as `stand` does: mostly the first says that nobody holds a seat.
+    LOOP
+        SELECT r.tickets - count(lease) AS free, count(lease) AS held,
+            max(since) FILTER (WHERE lease IS NULL AND ticket < r.tickets) AS freed_at,
+            min(ticket) FILTER (WHERE lease IS NULL AND ticket < r.tickets) AS lowest
+        INTO STRICT seats FROM ticket WHERE resource = r.id;
+        EXIT WHEN seats.held = 0;
+        SELECT min(least(greatest(l.expires_at - c.vouched, 0), l.ttl_ns / 1000)),
+            -- By a lease that is over, or may be marked so.
+            bool_or(l.id IS NULL OR l.ended_at IS NOT NULL OR (l.expires_at <= c.judged AND l.id = ANY (c.locked))),
+            max(ARRAY[t.ticket, t.term, t.token]) FILTER (WHERE t.lease = c.lease)
+        INTO STRICT first_end, any_dead, own FROM ticket AS t LEFT JOIN LATERAL (
+            SELECT id, ended_at, expires_at, ttl_ns FROM lease WHERE id = t.lease OFFSET 0) AS l ON true
+        WHERE t.resource = r.id AND t.lease IS NOT NULL;
+        EXIT WHEN reaped OR any_dead IS NOT TRUE;
+        reaped := reap(c, r.id, r.tickets);
+        first_end := NULL;
+    END LOOP;
+    IF own IS NOT NULL AND quarantine_from IS NULL THEN
+        said := 0::bigint || own;
         RETURN;
+    END IF;
+    -- The place that it has, else the one that it would get, and how many who live are before it.
+    SELECT true AS queued, p.named, p.priority, p.arrival, (
+            SELECT count(*) FROM waiter AS w, LATERAL (
+                SELECT FROM lease WHERE id = w.lease AND ended_at IS NULL AND expires_at > c.judged OFFSET 0) AS l
+            WHERE w.resource = r.id AND w.lease <> c.lease
+                AND (-w.named, -w.priority::bigint, w.arrival) < (-p.named, -p.priority::bigint, p.arrival)
+        ) AS ahead
+    INTO place FROM waiter AS p WHERE p.resource = r.id AND p.lease = c.lease;
+    IF NOT FOUND THEN
+        -- An owner that asks again during a quarantine needs none.
+        SELECT own IS NOT NULL AS queued, 0 AS named, its_priority AS priority, r.arrivals + 1 AS arrival,
+            count(*) FILTER (WHERE own IS NULL) AS ahead
+        INTO STRICT place FROM waiter AS w, LATERAL (
+            SELECT FROM lease WHERE id = w.lease AND ended_at IS NULL AND expires_at > c.judged OFFSET 0) AS l
+        WHERE w.resource = r.id AND w.lease <> c.lease
+            AND (-w.named, -w.priority::bigint, w.arrival) < (0, -its_priority::bigint, r.arrivals + 1);
+    END IF;
+    IF seats.free > 0 THEN
+        turn := CASE WHEN place.ahead < seats.free THEN 0
+            ELSE seats.freed_at + step(c.ttl_us) * least(place.ahead - seats.free + 1, 10) END;
+        turn := CASE WHEN turn > c.now_us THEN turn ELSE 0 END;
     END IF;
     -- One that came late may be from a lease that has run out since, which it is not to judge.
-    IF quarantine_from IS NULL AND s.turn = 0 AND c.expires_at > c.vouched AND s.lowest IS NOT NULL THEN
-        r.term := r.term + 1;
-        r.token := greatest(r.token + 1, c.now_us);
-        said := ARRAY[0, s.lowest, r.term, r.token];
-        done := take(c, r, s.lowest);
-        saved := true;
+    IF quarantine_from IS NULL AND turn = 0 AND c.expires_at > c.vouched AND seats.lowest IS NOT NULL THEN
+        said := ARRAY[0, seats.lowest, r.term + 1, greatest(r.token + 1, c.now_us)];
+        done := take(r.id, seats.lowest, c.lease, c.label, c.now_us, said[3], said[4]);
         RETURN;
     END IF;
-    IF s.own_ticket IS NULL AND NOT s.queued THEN
-        r.arrivals := r.arrivals + 1;
+    IF NOT place.queued THEN
+        UPDATE resource SET arrivals = place.arrival WHERE id = r.id;
         INSERT INTO waiter (resource, lease, named, priority, arrival)
-            VALUES (r.id, c.lease, s.named, s.priority, s.arrival);
+            VALUES (r.id, c.lease, place.named, place.priority, place.arrival);
     END IF;
     left_us := least(greatest(quarantine_from + c.longest_ns / 1000 - c.vouched, 0), c.longest_ns / 1000);
-    later := CASE WHEN s.ahead <= 8 THEN step(c.ttl_us) * s.ahead ELSE c.ttl_us END;
+    later := CASE WHEN place.ahead <= 8 THEN step(c.ttl_us) * place.ahead ELSE c.ttl_us END;
     said := CASE
-        WHEN quarantine_from IS NOT NULL THEN ARRAY[1, s.ahead, left_us + later, 2]
-        WHEN s.turn > 0 THEN ARRAY[1, s.ahead, least(s.turn - c.now_us, step(c.ttl_us) * 10), 1]
-        ELSE ARRAY[1, s.ahead, coalesce(s.first_end, 0) + later, 0] END;
+        WHEN quarantine_from IS NOT NULL THEN ARRAY[1, place.ahead, left_us + later, 2]
+        WHEN turn > 0 THEN ARRAY[1, place.ahead, least(turn - c.now_us, step(c.ttl_us) * 10), 1]
+        ELSE ARRAY[1, place.ahead, coalesce(first_end, 0) + later, 0] END;
     said[3] := greatest(said[3], 1000);
 END $$;
 
@@ -397,9 +394,9 @@ DECLARE
     done boolean;
 BEGIN
     nothing.id := 0;
-    nobody := suspect(nobody, ARRAY[nothing.id]);
+    nobody := suspect(nobody, ARRAY[nothing.id], 0);
     done := reap(nobody, nothing.id, 1);
     done := weed(nobody, nothing.id);
-    done := take(nobody, nothing, 0);
-    RETURN wake(nothing.id, NULL, 1, NULL, 0);
+    done := take(nothing.id, 0, NULL, NULL, NULL, NULL, NULL);
+    RETURN wake(nothing.id, NULL, 1, NULL, 0, NULL);
 END $$;

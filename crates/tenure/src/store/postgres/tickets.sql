@@ -1,13 +1,5 @@
 -- Claims and releases, and what they share: one request about many resources. @schema@ is the namespace, quoted.
 
--- Writes back what belongs to a resource as a whole.
-CREATE FUNCTION @schema@.save(r @schema@.resource) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    UPDATE resource SET tickets = r.tickets, set_opened_at = r.set_opened_at, set_lease = r.set_lease,
-        arrivals = r.arrivals, term = r.term, token = r.token WHERE id = r.id;
-    RETURN FOUND;
-END $$;
-
 -- Ends this quarantine, unless it has become longer meanwhile.
 CREATE FUNCTION @schema@.lift(quarantine bigint, known_ns bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -28,8 +20,7 @@ BEGIN
     IF NOT (is_new OR c.opened_at > r.set_opened_at OR (r.set_lease = c.lease AND NOT repeated)) THEN
         RETURN;
     END IF;
-    r.set_opened_at := c.opened_at;
-    r.set_lease := c.lease;
+    UPDATE resource SET tickets = seats, set_opened_at = c.opened_at, set_lease = c.lease WHERE id = r.id;
     IF r.tickets = seats THEN
         RETURN;
     END IF;
@@ -61,10 +52,10 @@ CREATE FUNCTION @schema@.claim(
 DECLARE
     c caller := stand(who, number, vouched_for, heard, patience, wanted, true, waits);
     quarantine bigint := c.quarantine_from;
-    one caller;
-    before resource;
+    judged bigint := c.judged;
     r resource;
-    known record;
+    repeated boolean;
+    resized boolean := false;
     sized record;
     settled record;
     done boolean;
@@ -77,61 +68,63 @@ BEGIN
         RETURN;
     END IF;
     verdict := 3;
-    numbers := '{}';
     FOR i IN 1 .. cardinality(wanted) LOOP
-        -- What is newer than anything that this lease has asked about it is noted at once.
-        WITH here AS (
-            SELECT r, r.id, c.taken IS NULL OR r.id = ANY (c.taken) AS taken FROM resource AS r WHERE r.name = wanted[i]
-        ), asked AS (
-            INSERT INTO newest AS n (lease, resource, claimed) SELECT c.lease, id, number FROM here WHERE taken AND number > 0
-                ON CONFLICT (lease, resource) DO UPDATE SET claimed = excluded.claimed
-                    WHERE n.claimed < excluded.claimed AND n.released < excluded.claimed
-                RETURNING claimed
-        )
-        SELECT here.r AS its, here.taken, asked.claimed IS NOT NULL AS newer INTO STRICT known
-            FROM here LEFT JOIN asked ON true;
-        before := known.its;
-        IF NOT known.taken THEN
-            numbers := numbers || ARRAY[4, 0, 0, 0]::bigint[];
-            CONTINUE;
+        r := c.single;
+        IF r.id IS NULL THEN
+            c.judged := judged;
+            resized := false;
+            SELECT its.* INTO STRICT r FROM resource AS its WHERE its.name = wanted[i];
+            IF r.id <> ALL (c.taken) THEN
+                numbers := numbers || ARRAY[4, 0, 0, 0]::bigint[];
+                CONTINUE;
+            END IF;
         END IF;
-        one := c;
-        IF NOT known.newer THEN
+        -- What is newer than anything that this lease has asked about it is noted at once.
+        UPDATE newest SET claimed = number
+            WHERE lease = c.lease AND resource = r.id AND claimed < number AND released < number;
+        IF NOT FOUND THEN
+            INSERT INTO newest (lease, resource, claimed) SELECT c.lease, r.id, number WHERE number > 0
+                ON CONFLICT DO NOTHING;
+        END IF;
+        repeated := NOT FOUND;
+        IF repeated THEN
             -- A repetition may ask again for what was given; not for what was taken away since.
-            IF NOT EXISTS (SELECT FROM newest AS n WHERE n.lease = c.lease AND n.resource = before.id
+            IF NOT EXISTS (SELECT FROM newest AS n WHERE n.lease = c.lease AND n.resource = r.id
                     AND n.claimed = number AND n.released < number)
                 OR NOT EXISTS (SELECT FROM ticket AS t
-                    WHERE t.resource = before.id AND t.lease IS NOT DISTINCT FROM c.lease)
-                AND NOT EXISTS (SELECT FROM waiter AS w WHERE w.resource = before.id AND w.lease = c.lease)
+                    WHERE t.resource = r.id AND t.lease IS NOT DISTINCT FROM c.lease)
+                AND NOT EXISTS (SELECT FROM waiter AS w WHERE w.resource = r.id AND w.lease = c.lease)
             THEN
                 numbers := numbers || ARRAY[2, 0, 0, 0]::bigint[];
                 CONTINUE;
             END IF;
             -- What a repetition vouches for may be outdated, as with any late request.
-            one.judged := 0;
+            c.judged := 0;
         END IF;
-        sized := resize(one, before, tickets[i], NOT known.newer);
-        settled := settle(one, sized.r, priorities[i], false);
-        r := settled.r;
+        IF r.tickets <> tickets[i] OR c.opened_at > r.set_opened_at THEN
+            sized := resize(c, r, tickets[i], repeated);
+            r := sized.r;
+            resized := sized.resized;
+        END IF;
+        settled := settle(c, r, priorities[i], false);
         c.quarantine_from := settled.quarantine_from;
         numbers := numbers || settled.said;
-        IF settled.reaped OR sized.resized THEN
-            done := wake(r.id, r.name, r.tickets, c.lease, one.judged);
-        END IF;
-        IF NOT settled.saved AND r IS DISTINCT FROM before THEN
-            done := save(r);
+        IF settled.reaped OR resized THEN
+            done := wake(r.id, r.name, r.tickets, c.lease, c.judged, NULL);
         END IF;
     END LOOP;
     IF quarantine IS NOT NULL AND c.quarantine_from IS NULL THEN
         done := lift(quarantine, c.longest_ns);
     END IF;
-    shown_us := clock();
+    shown_us := shown();
 END $$;
 
 -- As of this request the lease holds and wants nothing of these; `how`: 0 released, 1 failed, 2 stepped down, which
 -- queues it again in the same step. numbers: four for each: 0 ticket term token or 1 ahead look_again why where it
 -- is queued again, 2 0 0 0 where the release is stale, 3 0 0 0 where nothing is held or wanted any more, 4 0 0 0 where
 -- another transaction holds it and this one does not wait.
+-- Where it wakes somebody that one is told before the disk has it (verdict 9), and the caller has to call `flush` before it
+-- relies on anything: the next grant waits for the disk, and so for all that was written before it.
 CREATE FUNCTION @schema@.release(
     who bytea, number bigint, vouched_for bigint, heard bigint, patience integer, left_ones text[], how integer[],
     waits boolean,
@@ -154,40 +147,43 @@ BEGIN
         RETURN;
     END IF;
     verdict := 4;
-    numbers := '{}';
     FOR i IN 1 .. cardinality(left_ones) LOOP
+        r := c.single;
+        IF r.id IS NULL THEN
+            SELECT its.* INTO STRICT r FROM resource AS its WHERE its.name = left_ones[i];
+            IF r.id <> ALL (c.taken) THEN
+                numbers := numbers || ARRAY[4, 0, 0, 0]::bigint[];
+                CONTINUE;
+            END IF;
+        END IF;
         -- A claim forbids older releases, too: a store that forgot the release, but not the claim after it, must
-        -- not free what was granted since. All the rest follows from `newer`.
-        WITH here AS (
-            SELECT r, r.id, c.taken IS NULL OR r.id = ANY (c.taken) AS taken FROM resource AS r WHERE r.name = left_ones[i]
-        ), newer AS (
-            INSERT INTO newest AS n (lease, resource, released) SELECT c.lease, id, number FROM here WHERE taken AND number > 0
-                ON CONFLICT (lease, resource) DO UPDATE SET released = excluded.released
-                    WHERE n.claimed < excluded.released AND n.released < excluded.released
-                RETURNING resource AS id
-        ), told AS (
-            DELETE FROM notice WHERE lease = c.lease AND resource = (SELECT id FROM newer)
+        -- not free what was granted since.
+        UPDATE newest SET released = number
+            WHERE lease = c.lease AND resource = r.id AND claimed < number AND released < number;
+        IF NOT FOUND THEN
+            INSERT INTO newest (lease, resource, released) SELECT c.lease, r.id, number WHERE number > 0
+                ON CONFLICT DO NOTHING;
+        END IF;
+        IF NOT FOUND THEN
+            numbers := numbers || ARRAY[2, 0, 0, 0]::bigint[];
+            CONTINUE;
+        END IF;
+        WITH told AS (
+            DELETE FROM notice WHERE lease = c.lease AND resource = r.id
         ), waited AS (
-            DELETE FROM waiter WHERE resource = (SELECT id FROM newer) AND lease = c.lease
+            DELETE FROM waiter WHERE resource = r.id AND lease = c.lease
         ), seat AS (
             -- Not by the index on the lease: it may hold ten thousand.
             UPDATE ticket SET lease = NULL, since = c.now_us
-                WHERE resource = (SELECT id FROM newer) AND lease IS NOT DISTINCT FROM c.lease
-                RETURNING resource, ticket, term, token
+                WHERE resource = r.id AND lease IS NOT DISTINCT FROM c.lease RETURNING ticket, term, token
         ), entry AS (
             INSERT INTO history (at, resource, worker, ticket, term, token, what)
-                SELECT c.now_us, resource, c.label, ticket, term, token, how[i] + 1 FROM seat
-                RETURNING id, ticket
+                SELECT c.now_us, r.id, c.label, ticket, term, token, how[i] + 1 FROM seat RETURNING id, ticket
         )
-        SELECT here.r AS its, here.taken, newer.id IS NULL AS outdated, entry.ticket, entry.id AS entry INTO STRICT freed
-            FROM here LEFT JOIN newer ON true LEFT JOIN entry ON true;
-        IF NOT freed.taken OR freed.outdated THEN
-            numbers := numbers || ARRAY[CASE WHEN freed.taken THEN 2 ELSE 4 END, 0, 0, 0]::bigint[];
-            CONTINUE;
-        END IF;
-        r := freed.its;
+        SELECT max(ticket) AS ticket, max(id) AS entry, (SELECT count(*) FROM ticket WHERE resource = r.id) AS seats
+            INTO STRICT freed FROM entry;
         IF freed.ticket IS NOT NULL THEN
-            done := prune(freed.entry);
+            done := freed.entry % 64 = 0 AND prune();
             IF freed.ticket >= r.tickets THEN
                 done := cut_back(r.id, r.tickets);
             END IF;
@@ -196,18 +192,31 @@ BEGIN
             settled := settle(c, r, 0, true);
             numbers := numbers || settled.said;
             c.quarantine_from := settled.quarantine_from;
-            IF NOT settled.saved THEN
-                done := save(settled.r);
-            END IF;
         ELSE
             numbers := numbers || ARRAY[3, 0, 0, 0]::bigint[];
         END IF;
         IF freed.ticket IS NOT NULL THEN
-            done := wake(r.id, r.name, r.tickets, c.lease, c.judged);
+            -- Where there is but this one seat, nobody holds any now.
+            IF wake(r.id, r.name, r.tickets, c.lease, c.judged,
+                CASE WHEN freed.seats = 1 AND how[i] <> 2 THEN 0 END)
+            THEN
+                verdict := 9;
+            END IF;
         END IF;
     END LOOP;
     IF quarantine IS NOT NULL AND c.quarantine_from IS NULL THEN
         done := lift(quarantine, c.longest_ns);
     END IF;
-    shown_us := clock();
+    IF verdict = 9 THEN
+        done := set_config('synchronous_commit', 'off', true) IS NULL;
+    END IF;
+    shown_us := shown();
+END $$;
+
+-- Waits until the disk has everything that was committed before: its own commit comes after that in the log.
+CREATE FUNCTION @schema@.flush(patience integer) RETURNS boolean @changes@ AS $$
+DECLARE
+    done boolean := @ready@;
+BEGIN
+    RETURN pg_logical_emit_message(true, 'tenure', '') IS NOT NULL;
 END $$;

@@ -57,9 +57,8 @@ BEGIN
             asked := 2;
             RETURN;
         END IF;
-        r.arrivals := r.arrivals + 1;
-        UPDATE waiter SET named = r.arrivals, arrival = r.arrivals WHERE resource = r.id AND lease = named_one;
-        done := save(r);
+        UPDATE waiter SET named = r.arrivals + 1, arrival = r.arrivals + 1 WHERE resource = r.id AND lease = named_one;
+        UPDATE resource SET arrivals = r.arrivals + 1 WHERE id = r.id;
     END IF;
     done := tell(u.owner, r.id, its_token, 1);
     asked := 0;
@@ -93,7 +92,7 @@ BEGIN
     IF u.seat >= r.tickets THEN
         done := cut_back(r.id, r.tickets);
     END IF;
-    done := wake(r.id, r.name, r.tickets, NULL, now_us);
+    done := wake(r.id, r.name, r.tickets, NULL, now_us, NULL);
     asked := 0;
 END $$;
 
