@@ -1,10 +1,12 @@
 //! What the configuration of the server takes away, and that it is said.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use tenure::conformance::Fixture;
 use tenure::store::{Cost, Namespace, PostgresStore, Store};
-use testkit::postgres::Options;
+use testkit::postgres::{Options, Postgres};
 
+use crate::fixture::Fresh;
 use crate::words::{Asker, SOON};
 
 async fn concerns(url: &str) -> Vec<(Cost, String)> {
@@ -59,9 +61,58 @@ async fn every_commit_is_synchronous_whatever_the_default_is() {
     // What is answered is on disk: nothing is left that only the log's writer would write later.
     for _ in 0..20 {
         worker.renew().await;
-        let unwritten = server.sql("SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()");
-        assert!(unwritten.parse::<u64>().is_ok_and(|bytes| bytes < 200), "{unwritten} bytes are not on disk");
+        assert!(unwritten(&server) < A_HINT, "what was renewed is not on disk");
     }
     let told = concerns(&server.url()).await;
     assert!(matches!(&told[..], [(Cost::Time, what)] if what.contains("synchronous_commit")), "{told:?}");
+}
+
+/// So many bytes of the log may be written by readers that tidy up.
+const A_HINT: u64 = 200;
+
+/// How much of the log is not on disk.
+fn unwritten(server: &Postgres) -> u64 {
+    let bytes = server.sql("SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()");
+    bytes.parse().expect("a number of bytes")
+}
+
+/// Where nothing but a commit writes the log to disk.
+async fn lazy() -> Fresh {
+    let server = Options::new().set("wal_writer_delay", "10s").start();
+    Fresh::on(Arc::new(Mutex::new(server))).await
+}
+
+/// The most that was not on disk when a release that wakes somebody was answered.
+async fn unwritten_after_a_release(fresh: &Fresh) -> u64 {
+    let store = fresh.store();
+    let (mut owner, mut next) = (Asker::open(&store, "a", SOON).await, Asker::open(&store, "b", SOON).await);
+    owner.claim(&["job"]).await;
+    let mut most = 0;
+    for _ in 0..20 {
+        next.claim(&["job"]).await;
+        owner.release(&["job"]).await;
+        most = most.max(unwritten(&fresh.server()));
+        next.claim(&["job"]).await;
+        std::mem::swap(&mut owner, &mut next);
+    }
+    most
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_wakes_somebody_is_answered_when_it_is_on_disk() {
+    let fresh = lazy().await;
+
+    let most = unwritten_after_a_release(&fresh).await;
+
+    assert!(most < A_HINT, "{most} bytes are not on disk");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_is_answered_before_it_is_on_disk_is_found() {
+    let fresh = lazy().await;
+    fresh.plant("RETURN true", "RETURN pg_logical_emit_message(true, 'tenure', '') IS NOT NULL");
+
+    let most = unwritten_after_a_release(&fresh).await;
+
+    assert!(most >= A_HINT, "nobody found it");
 }

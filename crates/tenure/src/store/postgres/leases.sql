@@ -33,7 +33,7 @@ END $$;
 -- What tells one life of this server with this data from another, but for the system identifier.
 CREATE FUNCTION @schema@.life(meta_oid oid) RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)
-        || '-' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || '-' || meta_oid
+        || '-' || (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint || '-' || meta_oid
 $$;
 
 -- Says why nothing can be done here.
