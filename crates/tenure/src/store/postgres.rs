@@ -9,6 +9,7 @@ mod ears;
 #[cfg(test)]
 mod fuzz;
 mod jobs;
+mod known;
 mod line;
 mod read;
 mod schema;

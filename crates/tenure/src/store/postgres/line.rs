@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 use tokio_postgres::{Client, Row};
 
 use super::Param;
+use super::known::Known;
 use super::trouble::Trouble;
 use super::url::Target;
 use crate::Error;
@@ -46,8 +47,9 @@ impl Line {
         }
     }
 
-    /// Sends one statement, unnamed, and waits for its rows; the caller waits for `limit`. Whoever drops it gives the
-    /// connection up: a later request takes a new one.
+    /// Sends one statement and waits for its rows; the caller waits for `limit`. Whoever drops it gives the connection up: a
+    /// later request takes a new one. The first time it is unnamed; from then on the server knows it, unless it is not the
+    /// server that we speak to.
     pub(super) async fn query(
         &self,
         limit: Duration,
@@ -56,7 +58,7 @@ impl Line {
     ) -> Result<Vec<Row>, Trouble> {
         let link = self.link(limit).await?;
         let attempt = Attempt::begin(&link);
-        let rows = link.client.query_typed(sql, params).await.map_err(Trouble::from);
+        let rows = link.ask(sql, params).await.map_err(Trouble::from);
         // One that has become a standby is not asked again: another host may be the primary now.
         if !rows.as_ref().is_err_and(Trouble::is_of_a_standby) {
             attempt.end();
@@ -161,7 +163,8 @@ impl Drop for Dial<'_> {
 struct Link {
     target: Arc<Target>,
     host: usize,
-    client: Client,
+    client: Arc<Client>,
+    known: Arc<Known>,
     task: AbortHandle,
     /// Somebody gave up a request on it.
     is_abandoned: AtomicBool,
@@ -183,13 +186,29 @@ impl Link {
         Ok(Self {
             target: target.clone(),
             host,
-            client,
+            client: Arc::new(client),
+            known: Arc::default(),
             task: task.abort_handle(),
             is_abandoned: AtomicBool::new(false),
             next: AtomicU64::new(0),
             under_way: Mutex::default(),
             links: links.clone(),
         })
+    }
+
+    async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if let Some(statement) = self.known.statement(sql) {
+            let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
+            match self.client.query(&statement, &values).await {
+                // It has run nothing.
+                Err(error) if Known::is_refused(&error) => self.known.give_up(),
+                rows => return rows,
+            }
+        }
+        let rows = self.client.query_typed(sql, params).await?;
+        let types = params.iter().map(|(_, kind)| kind.clone()).collect();
+        self.known.learn(&self.client, sql, types);
+        Ok(rows)
     }
 
     /// Whether the next request may go over it. Where there are too many connections already, it has to wait.

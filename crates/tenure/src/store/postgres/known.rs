@@ -1,0 +1,176 @@
+//! The statements that the server's end of a connection knows by name, so that it need not read and plan them again with
+//! every request.
+//!
+//! Only where that end is the server itself. A pooler hands every transaction to another one, which does not know the name,
+//! or knows something else by it that a stranger left there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{CancelToken, Client, NoTls, Statement};
+
+/// How long the server has to learn a statement: beside everything else, and nobody waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the server knows over one connection.
+#[derive(Default)]
+pub(super) struct Known(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    statements: HashMap<String, Statement>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Idle,
+    /// Somebody teaches it one.
+    Learning,
+    /// It is not the server that we speak to, or it does not want to learn.
+    Never,
+}
+
+impl Known {
+    pub(super) fn statement(&self, sql: &str) -> Option<Statement> {
+        self.state().statements.get(sql).cloned()
+    }
+
+    /// Whether the server says that what it is asked by name it does not know, or not like that any more.
+    pub(super) fn is_refused(error: &tokio_postgres::Error) -> bool {
+        let refusals = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::FEATURE_NOT_SUPPORTED];
+        error.code().is_some_and(|code| refusals.contains(code))
+    }
+
+    /// From here on everything is sent whole.
+    pub(super) fn give_up(&self) {
+        let mut state = self.state();
+        state.statements.clear();
+        state.phase = Phase::Never;
+    }
+
+    /// Has the server learn a statement for the next time.
+    pub(super) fn learn(self: &Arc<Self>, client: &Arc<Client>, sql: &str, types: Vec<Type>) {
+        {
+            let mut state = self.state();
+            if state.phase != Phase::Idle {
+                return;
+            }
+            state.phase = Phase::Learning;
+        }
+        let (known, client, sql) = (self.clone(), client.clone(), sql.to_owned());
+        tokio::spawn(async move {
+            let taught = async {
+                let is_first = known.state().statements.is_empty();
+                match !is_first || is_direct(&client).await {
+                    true => client.prepare_typed(&sql, &types).await.ok(),
+                    false => None,
+                }
+            };
+            let taught = tokio::time::timeout(PATIENCE, taught).await.ok().flatten();
+            let mut state = known.state();
+            // Somebody may have given up meanwhile.
+            match taught.filter(|_| state.phase == Phase::Learning) {
+                Some(statement) => {
+                    state.statements.insert(sql, statement);
+                    state.phase = Phase::Idle;
+                }
+                None => state.phase = Phase::Never,
+            }
+        });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here can be left half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the process that answers is the one that we were told of when we connected. A pooler tells a number of its own.
+async fn is_direct(client: &Client) -> bool {
+    let answers = client.query_typed("SELECT pg_backend_pid()", &[]).await;
+    let answers = answers.ok().and_then(|rows| rows.first()?.try_get::<_, i32>(0).ok());
+    answers.is_some() && answers == told(&client.cancel_token()).await
+}
+
+/// The number of the server's process, as it was told when the connection was made: it stands in the request by which a
+/// statement would be cancelled, which is read here instead of being sent.
+async fn told(token: &CancelToken) -> Option<i32> {
+    let (near, mut far) = tokio::io::duplex(64);
+    let (_, number) = tokio::join!(token.cancel_query_raw(near, NoTls), read_request(&mut far));
+    number
+}
+
+/// Reads a request of 16 bytes: its length, its kind, the process, a secret. Before it the other side may ask for TLS.
+async fn read_request(far: &mut DuplexStream) -> Option<i32> {
+    let mut length = far.read_i32().await.ok()?;
+    if length == 8 {
+        far.read_i32().await.ok()?;
+        far.write_all(b"N").await.ok()?;
+        length = far.read_i32().await.ok()?;
+    }
+    far.read_i32().await.ok()?;
+    (length == 16).then_some(far.read_i32().await.ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::postgres::{Bouncer, Options, Pooling};
+
+    use super::super::line::Line;
+    use super::super::url::Target;
+    use super::*;
+
+    /// How many statements the server's end knows by name, each time it was asked.
+    async fn counts(url: &str) -> Vec<i64> {
+        let line = Line::to(&Arc::new(Target::parse(url).expect("a URL")));
+        let mut counts = Vec::new();
+        while counts.len() < 200 && !counts.ends_with(&[1, 1]) {
+            let sql = "SELECT count(*) FROM pg_prepared_statements";
+            let rows = line.query(PATIENCE, sql, &[]).await.expect("an answer");
+            counts.push(rows[0].get(0));
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        counts
+    }
+
+    #[tokio::test]
+    async fn the_server_itself_learns_what_it_is_asked_again() {
+        let server = Options::new().start();
+
+        let counts = counts(&server.url()).await;
+
+        assert_eq!(counts.first(), Some(&0));
+        assert!(counts.ends_with(&[1, 1]), "{counts:?}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_left_in_a_pooler() {
+        let server = Options::new().start();
+        let pooler = Bouncer::before(&server, Pooling::Transactions);
+
+        let counts = counts(&server.url_at(pooler.port())).await;
+
+        assert!(counts.iter().all(|count| *count == 0), "{counts:?}");
+    }
+
+    #[tokio::test]
+    async fn what_the_server_has_forgotten_is_sent_whole() {
+        let server = Options::new().start();
+        let line = Line::to(&Arc::new(Target::parse(&server.url()).expect("a URL")));
+        let sql = "SELECT name FROM pg_prepared_statements";
+        let ask = async || line.query(PATIENCE, sql, &[]).await.expect("an answer").len();
+        while ask().await == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+
+        line.query(PATIENCE, "DEALLOCATE ALL", &[]).await.expect("an answer");
+
+        assert_eq!(ask().await, 0);
+    }
+}
