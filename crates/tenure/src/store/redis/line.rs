@@ -1,7 +1,9 @@
 //! A connection that is shared by all who ask for the same kind of thing, and replaced when one of them has waited in
 //! vain: what comes later does not queue behind a request that hangs.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -132,7 +134,18 @@ impl Line {
                 said => said,
             }
         };
-        tokio::time::timeout(limit, carried).await.unwrap_or(Err(Trouble::Late))
+        // It counts from here, and is set when it is first looked at.
+        let timer = tokio::time::sleep(limit);
+        let late = async {
+            // Setting a timer wakes the runtime's own loop up, and the request would go out behind that.
+            let_others_run().await;
+            timer.await;
+        };
+        tokio::select! {
+            biased;
+            said = carried => said,
+            () = late => Err(Trouble::Late),
+        }
     }
 
     async fn try_carry(
@@ -225,6 +238,21 @@ impl Line {
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     // There is no step in it that a panic could leave half done.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Comes back when those tasks have had their turn that are ready by now: here, the one that writes to the socket. Unlike
+/// [`tokio::task::yield_now`] it does not have the runtime look for what has happened outside first.
+async fn let_others_run() {
+    let mut have_run = false;
+    poll_fn(|context| {
+        if have_run {
+            return Poll::Ready(());
+        }
+        have_run = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// The right to connect, until it is dropped.
