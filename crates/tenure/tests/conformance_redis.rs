@@ -16,7 +16,7 @@ impl Private {
     async fn fresh() -> Self {
         let server = Options::new().aof("everysec").start();
         // A server that has just begun cannot show that it is new; the test knows.
-        server.command(&["HSET", "{tenure}:meta", "run", &server.life()]);
+        server.command(&["HSET", "{tenure}:state", "run", &server.life()]);
         let store = open(&server).await;
         Self { server, store }
     }

@@ -17,7 +17,7 @@ pub(super) const HOSTILE: [&str; 24] = [
     "{",
     "}",
     "{ns}:x",
-    "{tenure}:meta",
+    "{tenure}:state",
     "[1]",
     "%",
     "%s%n",

@@ -160,7 +160,7 @@ async fn a_subscription_that_hangs_or_breaks_ends_and_can_be_made_again() {
 
     let mut hints = store.hints(lease).await.expect("a subscription");
     let channel = server.command(&["PUBSUB", "CHANNELS", "{tenure}:hint:*"]);
-    let testkit::resp::Reply::List(channels) = channel else { panic!("{channel:?}") };
+    let Reply::List(channels) = channel else { panic!("{channel:?}") };
     assert_eq!(channels.len(), 1);
     server.command(&["PUBLISH", &channels[0].text(), "5000000 job"]);
     let hint = tokio::time::timeout(PATIENCE, hints.recv()).await.expect("soon").expect("a hint");
@@ -227,6 +227,9 @@ async fn at_the_memory_limit_leases_are_renewed_released_and_closed() {
     assert!(matches!(said(&store, a, Call::Renew).await, Said::Kept { .. }));
     assert!(matches!(said(&store, a, releasing(&["job"], Leaving::Released)).await, Said::Released(_)));
     tokio::time::timeout(PATIENCE, hints.recv()).await.expect("soon").expect("a hint");
+    let full = ask(&store, b, claiming("job")).await.expect_err("nothing fits in");
+    assert!(full.to_string().ends_with("it is at its memory limit"), "{}", chain(&full));
+    assert_eq!(said(&store, b, Call::Held).await, Said::Held(vec![]));
     assert_eq!(said(&store, a, Call::Close(tenure::store::Closing::Left)).await, Said::Closed);
     assert_eq!(said(&store, a, Call::Renew).await, Said::Gone);
 

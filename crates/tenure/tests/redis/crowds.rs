@@ -14,14 +14,14 @@ fn wait_in_line(server: &Redis, resource: &str, count: u32, lives: bool) {
           local lease = string.sub(redis.sha1hex(ARGV[1] .. ' ' .. n), 1, 32)
           local place = '90071992547409912147483647' .. string.format('%016.0f', n)
           redis.call('ZADD', '{tenure}:leases', expires, lease)
-          redis.call('HSET', '{tenure}:details', lease, '60000000000 1 {tenure}:hint:nobody crowd')
+          redis.call('HSET', '{tenure}:state', 'lease:' .. lease, '60000000000 1 {tenure}:hint:nobody crowd')
           redis.call('HSET', '{tenure}:metadata', lease, '')
-          redis.call('HSET', '{tenure}:places', lease .. '\\0' .. ARGV[1], place)
+          redis.call('HSET', '{tenure}:state', 'place:' .. lease .. '\\0' .. ARGV[1], place)
           redis.call('ZADD', '{tenure}:queue', 0, ARGV[1] .. '\\0' .. place .. ' ' .. lease)
         end
-        local row = redis.call('HGET', '{tenure}:resources', ARGV[1])
+        local row = redis.call('HGET', '{tenure}:state', 'resource:' .. ARGV[1])
         row = string.gsub(row, '^(%d+ %d+ %x+ %d+ )%d+', '%1' .. string.format('%.0f', ARGV[2]))
-        redis.call('HSET', '{tenure}:resources', ARGV[1], row)
+        redis.call('HSET', '{tenure}:state', 'resource:' .. ARGV[1], row)
         return 'OK'";
     let (count, lives) = (count.to_string(), if lives { "1" } else { "0" });
     assert_eq!(server.command(&["EVAL", script, "0", resource, &count, lives]).text(), "OK");
@@ -162,14 +162,14 @@ async fn forty_tickets_are_given_freed_lowered_and_raised_like_one() {
     for (lease, _) in &owners[20..] {
         said(&store, *lease, releasing(&["job"], Leaving::Released)).await;
     }
-    assert_eq!(server.command(&["HLEN", "{tenure}:seats"]).text(), "20");
+    assert_eq!(fields(&server, "seat:").len(), 20);
     assert!(matches!(claim(later, 20).await, Claimed::Waiting(_)), "twenty own it still");
     said(&store, owners[0].0, Call::Close(Closing::Left)).await;
     assert!(matches!(claim(later, 20).await, Claimed::Granted(grant) if grant.ticket.0 == 0));
 
     let latest = opened(&store).await;
     assert!(matches!(claim(latest, 30).await, Claimed::Granted(grant) if grant.ticket.0 == 20));
-    assert_eq!(server.command(&["HLEN", "{tenure}:seats"]).text(), "30");
+    assert_eq!(fields(&server, "seat:").len(), 30);
     let view = store.read(Some(&name("job"))).await.expect("a view").swap_remove(0);
     assert_eq!((view.tickets, view.owners.len()), (30, 21));
 }
@@ -299,6 +299,43 @@ async fn what_is_read_comes_in_pieces_and_is_complete() {
     let pieces = counted(&server, "evalsha") - before;
     assert_eq!(entries.len(), 4 + 1, "{entries:?}");
     assert!(pieces >= 4, "12 002 seats in {pieces} answers");
+}
+
+/// Of a lease that is closed nothing stays that it asked for, however much that was.
+#[tokio::test]
+async fn a_lease_that_asked_for_thousands_leaves_none_of_its_requests() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let [lease, other] = [opened(&store).await, opened(&store).await];
+    claimed(&store, other, "job").await;
+    let names: Vec<String> = (0..4_100).map(|number| format!("{number}")).collect();
+    for batch in names.chunks(250) {
+        let batch: Vec<&str> = batch.iter().map(String::as_str).collect();
+        said(&store, lease, claiming_all(&batch, 1)).await;
+    }
+    assert_eq!(fields(&server, "newest:").len(), 4_101);
+
+    said(&store, lease, Call::Close(Closing::Left)).await;
+
+    assert_eq!(fields(&server, "newest:"), [format!("newest:{}\0job", hex(other))]);
+    assert_eq!(server.command(&["ZCARD", "{tenure}:newest"]).text(), "1");
+}
+
+/// A notice is for one ownership: when that is over, and nothing else stands, the next hand-over is a usual one.
+#[tokio::test]
+async fn a_notice_that_was_heeded_leaves_no_mark() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let lease = opened(&store).await;
+    for resource in ["a", "b"] {
+        let Claimed::Granted(grant) = claimed(&store, lease, resource).await else { panic!("not granted") };
+        assert_eq!(store.ask(&name(resource), grant.token, None).await.expect("asked"), Asked::Done);
+    }
+
+    said(&store, lease, releasing(&["a"], Leaving::Released)).await;
+    assert_eq!(fields(&server, "noticed:").len(), 1, "something stands for b");
+    said(&store, lease, releasing(&["b"], Leaving::Released)).await;
+    assert_eq!(fields(&server, "noticed:").len(), 0);
 }
 
 /// No name is taken for a sign.

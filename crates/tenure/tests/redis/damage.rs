@@ -19,33 +19,17 @@ fn digest(server: &Redis) -> String {
 /// What is done to the keys of a namespace in which this lease owns "job".
 fn damages(lease: &str) -> Vec<(&'static str, Vec<Vec<String>>)> {
     let row = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let newest = format!("{lease}\0job\0x");
+    let newest = format!("newest:{lease}\0job");
     let mut all = vec![
-        ("a record that is none", vec![row(&["HSET", "{tenure}:resources", "job", "x"])]),
-        ("a number of seats that is none", vec![row(&["HSET", "{tenure}:resources", "job", &many()])]),
-        ("a seat that is none", vec![row(&["HSET", "{tenure}:seats", "job\u{0}0", "x"])]),
-        ("a seat that is lost", vec![row(&["HDEL", "{tenure}:seats", "job\u{0}0"])]),
-        (
-            "a request that is none",
-            vec![row(&["DEL", "{tenure}:newest"]), row(&["ZADD", "{tenure}:newest", "0", &newest])],
-        ),
+        ("a record that is none", vec![row(&["HSET", "{tenure}:state", "resource:job", "x"])]),
+        ("a number of seats that is none", vec![row(&["HSET", "{tenure}:state", "resource:job", &many()])]),
+        ("a seat that is none", vec![row(&["HSET", "{tenure}:state", "seat:job\u{0}0", "x"])]),
+        ("a seat that is lost", vec![row(&["HDEL", "{tenure}:state", "seat:job\u{0}0"])]),
+        ("a request that is none", vec![row(&["HSET", "{tenure}:state", &newest, "x"])]),
+        ("a request that is lost", vec![row(&["HDEL", "{tenure}:state", &newest])]),
     ];
-    for key in [
-        "meta",
-        "leases",
-        "details",
-        "names",
-        "ended",
-        "gone",
-        "newest",
-        "notices",
-        "held",
-        "resources",
-        "seats",
-        "queue",
-        "places",
-        "history",
-    ] {
+    for key in ["state", "leases", "queue", "held", "history", "names", "ended", "gone", "newest", "notices"]
+    {
         let key = format!("{{tenure}}:{key}");
         all.push(("a key of another kind", vec![row(&["DEL", &key]), row(&["SET", &key, "x"])]));
     }
@@ -82,7 +66,7 @@ async fn a_request_about_a_damaged_resource_changes_nothing_of_the_others() {
             (a, releasing(&names, Leaving::SteppedDown)),
         ] {
             // What was asked for last is damaged for one of them only; b's answer would be a place in the queue.
-            if what == "a request that is none" && who == b {
+            if what.starts_with("a request that is") && who == b {
                 continue;
             }
             // A release does not look at the names.
@@ -135,7 +119,8 @@ async fn a_hand_over_over_a_damaged_key_happens_as_a_whole_or_not_at_all() {
             }
             // It can do without what is damaged.
             Ok(answer) => {
-                let needless = ["names", "ended", "gone", "places"].map(|key| format!("{{tenure}}:{key}"));
+                let needless =
+                    ["names", "ended", "gone", "newest", "notices"].map(|key| format!("{{tenure}}:{key}"));
                 let done = match &answer.said {
                     Said::Claimed(said) => matches!(said[..], [Claimed::Granted(_)]),
                     Said::Released(said) => said[..] == [Released::Free],
@@ -145,6 +130,62 @@ async fn a_hand_over_over_a_damaged_key_happens_as_a_whole_or_not_at_all() {
             }
         }
     }
+}
+
+/// Where somebody waits is written down twice. What the queue says counts; where it says nothing, nobody guesses.
+#[tokio::test]
+async fn a_place_that_is_lost_costs_nobody_its_turn_unless_the_queue_is_lost_too() {
+    for (place, queue_too) in [(None, false), (Some("x"), false), (Some("x"), true)] {
+        let server = comparable();
+        let store = open(&server.url()).await.expect("a store");
+        let [a, b] = [opened(&store).await, opened(&store).await];
+        let _hints = store.hints(b).await.expect("a subscription");
+        for lease in [a, b] {
+            claimed(&store, lease, "job").await;
+        }
+        said(&store, a, releasing(&["job"], Leaving::Released)).await;
+
+        let field = format!("place:{}\0job", hex(b));
+        match place {
+            None => server.command(&["HDEL", "{tenure}:state", &field]),
+            Some(place) => server.command(&["HSET", "{tenure}:state", &field, place]),
+        };
+        if queue_too {
+            server.command(&["DEL", "{tenure}:queue"]);
+        }
+        let before = digest(&server);
+
+        match ask(&store, b, claiming("job")).await {
+            Ok(answer) => {
+                let granted =
+                    matches!(&answer.said, Said::Claimed(said) if matches!(said[..], [Claimed::Granted(_)]));
+                assert!(granted && !queue_too, "{answer:?}");
+                assert_eq!(fields(&server, "place:"), Vec::<String>::new());
+            }
+            Err(error) => {
+                assert!(queue_too && error.kind() == Kind::Corrupt, "{}", chain(&error));
+                assert_eq!(digest(&server), before);
+            }
+        }
+    }
+}
+
+/// The mark that there are notices is for the usual release only: without it they are told all the same.
+#[tokio::test]
+async fn a_notice_whose_mark_is_lost_is_told() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let lease = opened(&store).await;
+    let Claimed::Granted(grant) = claimed(&store, lease, "job").await else { panic!("not granted") };
+    store.ask(&name("job"), grant.token, None).await.expect("asked");
+
+    assert_eq!(
+        server.command(&["HDEL", "{tenure}:state", &format!("noticed:{}", hex(lease))]),
+        Reply::Number(1)
+    );
+
+    let kept = said(&store, lease, Call::Renew).await;
+    assert!(matches!(&kept, Said::Kept { notices, .. } if notices[0].token == grant.token), "{kept:?}");
 }
 
 /// A notice that is none does not cost a lease.
@@ -213,7 +254,7 @@ async fn reading_leaves_a_damaged_resource_out_and_says_so() {
     claimed(&store, dead, "last").await;
     said(&store, dead, Call::Close(Closing::Left)).await;
 
-    server.command(&["HSET", "{tenure}:seats", "job\u{0}0", "x"]);
+    server.command(&["HSET", "{tenure}:state", "seat:job\u{0}0", "x"]);
     server.command(&["ZADD", "{tenure}:names", "0", "\u{1}"]);
     server.command(&["XADD", "{tenure}:history", "*", "at", "x"]);
     let log = Log::begin();
@@ -244,7 +285,7 @@ async fn closing_wakes_the_heads_of_all_that_is_not_damaged() {
         }
     }
 
-    server.command(&["HSET", "{tenure}:resources", "job", "x"]);
+    server.command(&["HSET", "{tenure}:state", "resource:job", "x"]);
     let log = Log::begin();
     assert_eq!(said(&store, owner, Call::Close(Closing::Left)).await, Said::Closed);
 
@@ -276,9 +317,10 @@ async fn a_lease_without_its_details_is_gone_for_its_worker_and_lives_on_for_the
             }
         }
         for lease in [owner, waiter] {
+            let field = format!("lease:{}", hex(lease));
             match undecodable {
-                false => server.command(&["HDEL", "{tenure}:details", &hex(lease)]),
-                true => server.command(&["HSET", "{tenure}:details", &hex(lease), "x"]),
+                false => server.command(&["HDEL", "{tenure}:state", &field]),
+                true => server.command(&["HSET", "{tenure}:state", &field, "x"]),
             };
         }
 
@@ -319,7 +361,7 @@ async fn an_owner_without_details_is_waited_for_until_it_has_run_out() {
     let store = open(&server.url()).await.expect("a store");
     let [owner, next] = [opened_as(&store, "owner", TTL).await, opened_as(&store, "next", TTL * 10).await];
     claimed(&store, owner, "job").await;
-    server.command(&["HDEL", "{tenure}:details", &hex(owner)]);
+    server.command(&["HDEL", "{tenure}:state", &format!("lease:{}", hex(owner))]);
 
     let begun = std::time::Instant::now();
     while !matches!(claimed(&store, next, "job").await, Claimed::Granted(_)) {

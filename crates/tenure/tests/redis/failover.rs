@@ -130,8 +130,8 @@ async fn a_quarantine_is_begun_once_for_all_who_come_from_the_same_life() {
     let mut server = fresh(Options::new().aof("always"));
     let stores = [open(&server.url()).await.expect("a store"), open(&server.url()).await.expect("a store")];
     let leases = [opened(&stores[0]).await, opened(&stores[1]).await];
-    let since = || server.command(&["HGET", "{tenure}:meta", "quarantine"]);
-    assert_eq!(since(), testkit::resp::Reply::Nil);
+    let since = || server.command(&["HGET", "{tenure}:state", "quarantine"]);
+    assert_eq!(since(), Reply::Nil);
 
     server.kill();
     server.start();
@@ -144,9 +144,9 @@ async fn a_quarantine_is_begun_once_for_all_who_come_from_the_same_life() {
         }
         let said = kept.expect("an answer").said;
         assert!(matches!(said, Said::Kept { .. }), "{said:?}");
-        begun.push(server.command(&["HGET", "{tenure}:meta", "quarantine"]));
+        begun.push(server.command(&["HGET", "{tenure}:state", "quarantine"]));
     }
-    assert!(begun[0] != testkit::resp::Reply::Nil && begun[0] == begun[1], "{begun:?}");
+    assert!(begun[0] != Reply::Nil && begun[0] == begun[1], "{begun:?}");
 }
 
 /// A server that is a replica now says so, also to those who only look.

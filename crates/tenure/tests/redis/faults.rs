@@ -369,11 +369,11 @@ async fn rights_that_are_revoked_in_mid_lease_let_nobody_in_twice() {
     arena.server.command(&["ACL", "SETUSER", "limited", "+evalsha", "+eval"]);
     arena
         .until("the first one waits again", |arena| {
-            !matches!(arena.server.command(&["ZCARD", "{tenure}:queue"]), testkit::resp::Reply::Number(0))
+            !matches!(arena.server.command(&["ZCARD", "{tenure}:queue"]), Reply::Number(0))
         })
         .await;
     arena.contestants[other].worker.shutdown().await;
     arena.moves_on_from(token).await;
     arena.assert_survived();
-    assert!(arena.server.command(&["HEXISTS", "{tenure}:resources", JOB]).text() == "1");
+    assert!(arena.server.command(&["HEXISTS", "{tenure}:state", &format!("resource:{JOB}")]).text() == "1");
 }

@@ -182,7 +182,7 @@ async fn coming_and_going_at_once_leaves_nobody_deaf() {
     testkit::eventually(
         PATIENCE,
         "nobody listens",
-        || matches!(channels(), testkit::resp::Reply::List(channels) if channels.is_empty()),
+        || matches!(channels(), Reply::List(channels) if channels.is_empty()),
     );
 }
 
@@ -248,7 +248,7 @@ async fn jobs_that_are_lost_are_not_begun_anew() {
 /// Keys of another kind are somebody else's.
 #[tokio::test]
 async fn keys_of_another_kind_are_left_as_they_are() {
-    for key in ["jobs", "runs", "held", "seats", "resources", "leases", "details", "meta"] {
+    for key in ["jobs", "runs", "held", "leases", "state"] {
         let server = fresh(Options::new().set("enable-debug-command", "local"));
         let store = open(&server.url()).await.expect("a store");
         let holder = attended(&store, "cron:a").await;

@@ -107,24 +107,50 @@ async fn a_restart_is_another_life_and_the_quarantine_ends() {
     assert!(matches!(after.said, Said::Held(held) if held[0].token == grant.token), "nothing was lost");
     assert!(is_quarantined(claimed(&store, lease, "other").await));
     // The longest ttl of this namespace is a minute: waiting is a matter of the rules, and not of this test.
-    server.command(&["HSET", "{tenure}:meta", "longest", "1000000"]);
+    server.command(&["HSET", "{tenure}:state", "longest", "1000000"]);
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert!(matches!(claimed(&store, lease, "other").await, Claimed::Granted(_)));
+}
+
+/// Which life it was is a part of the data, too: without it nobody knows what else was lost.
+#[tokio::test]
+async fn a_server_that_forgot_its_life_is_in_quarantine() {
+    for keys in
+        [&[][..], &["leases", "queue", "held", "history", "names", "newest", "gone", "ended", "metadata"]]
+    {
+        let server = long_running(Options::new());
+        assert!(matches!(first_claim(&server).await, Claimed::Granted(_)));
+
+        assert_eq!(server.command(&["HDEL", "{tenure}:state", "run"]), Reply::Number(1));
+        for key in keys {
+            server.command(&["DEL", &format!("{{tenure}}:{key}")]);
+        }
+
+        let store = open(&server.url()).await.expect("a store");
+        let lease = opened(&store).await;
+        let since = server.command(&["HGET", "{tenure}:state", "quarantine"]);
+        assert!(since != Reply::Nil, "{keys:?}");
+        if keys.is_empty() {
+            assert!(is_quarantined(claimed(&store, lease, "other").await));
+        }
+    }
 }
 
 /// A part of our data that somebody deleted, or a server evicted, is not taken for the end of an owner.
 #[tokio::test]
 async fn an_owner_whose_record_is_lost_is_waited_for() {
-    for lost in [&["{tenure}:leases"][..], &["{tenure}:leases", "{tenure}:details"]] {
+    for details_too in [false, true] {
         let server = fresh(Options::new());
         let store = open(&server.url()).await.expect("a store");
         let owner = LeaseId(u128::from_le_bytes(random()));
         assert_eq!(said(&store, owner, opening(TTL)).await, Said::Opened);
         assert!(matches!(claimed(&store, owner, "job").await, Claimed::Granted(_)));
 
-        let mut words = vec!["DEL"];
-        words.extend(lost);
-        server.command(&words);
+        server.command(&["DEL", "{tenure}:leases"]);
+        if details_too {
+            let field = format!("lease:{}", hex(owner));
+            assert_eq!(server.command(&["HDEL", "{tenure}:state", &field]), Reply::Number(1));
+        }
 
         let next = LeaseId(u128::from_le_bytes(random()));
         assert_eq!(said(&store, next, opening(TTL)).await, Said::Opened);
@@ -134,28 +160,52 @@ async fn an_owner_whose_record_is_lost_is_waited_for() {
         assert!(matches!(said(&store, next, Call::Renew).await, Said::Kept { .. }));
         assert!(matches!(claimed(&store, next, "job").await, Claimed::Waiting(_)));
         tokio::time::sleep(TTL * 6 / 10).await;
-        assert!(matches!(claimed(&store, next, "job").await, Claimed::Granted(_)), "{lost:?}");
+        assert!(matches!(claimed(&store, next, "job").await, Claimed::Granted(_)), "{details_too}");
     }
 }
 
 #[tokio::test]
 async fn a_resource_of_which_a_part_is_lost_is_granted_to_nobody() {
-    for lost in [
-        &["{tenure}:seats"][..],
-        &["{tenure}:resources"],
-        &["{tenure}:resources", "{tenure}:seats"],
-        &["{tenure}:resources", "{tenure}:names"],
-        &["{tenure}:resources", "{tenure}:seats", "{tenure}:names"],
+    let (record, seat) = (&["resource:job"][..], &["seat:job\u{0}0"][..]);
+    let both = &[record, seat].concat()[..];
+    let (state, names) = ("{tenure}:state", "{tenure}:names");
+    let rest = ["{tenure}:held", "{tenure}:queue", "{tenure}:newest", "{tenure}:leases"];
+    for (fields, keys) in [
+        (seat, &[][..]),
+        (record, &[]),
+        (both, &[]),
+        (record, &[names]),
+        (both, &[names]),
+        (&[], &[state]),
+        (&[], &[state, names]),
+        (&[], &[&[state, names], &rest[..]].concat()),
     ] {
         let server = fresh(Options::new());
         let store = open(&server.url()).await.expect("a store");
         let [a, b] = [opened(&store).await, opened(&store).await];
         claimed(&store, a, "job").await;
+        claimed(&store, b, "job").await;
 
-        assert_eq!(server.command(&[&["EXISTS"], lost].concat()), server.command(&[&["DEL"], lost].concat()));
+        let lost = |kind: &[&str], what: &[&str]| {
+            let said =
+                if what.is_empty() { Reply::Number(0) } else { server.command(&[kind, what].concat()) };
+            assert_eq!(said, Reply::Number(i64::try_from(what.len()).expect("few")), "{what:?}");
+        };
+        lost(&["HDEL", state], fields);
+        lost(&["DEL"], keys);
 
-        let error = ask(&store, b, claiming("job")).await.expect_err("nobody knows who owns it");
-        assert_eq!(error.kind(), Kind::Corrupt, "{lost:?}: {}", chain(&error));
+        // With the state the lease of b is lost, too.
+        let newcomer = opened(&store).await;
+        let error = ask(&store, newcomer, claiming("job")).await.expect_err("nobody knows who owns it");
+        assert_eq!(error.kind(), Kind::Corrupt, "{fields:?} {keys:?}: {}", chain(&error));
+        for lease in [a, b] {
+            match ask(&store, lease, claiming("job")).await {
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Corrupt, "{fields:?} {keys:?}: {}", chain(&error));
+                }
+                Ok(answer) => assert!(answer.said == Said::Gone && keys.contains(&state), "{answer:?}"),
+            }
+        }
     }
 }
 

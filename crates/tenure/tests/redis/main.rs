@@ -26,6 +26,7 @@ use tenure::store::{
 use tenure::{Error, Kind};
 use tenure_core::{Label, Metadata, Moment, ResourceName, StoreTime, Tickets};
 use testkit::redis::{Options, Redis};
+use testkit::resp::Reply;
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -47,10 +48,16 @@ fn vouch_for(server: &Redis) {
 }
 
 fn vouch_for_namespace(server: &Redis, namespace: &str) {
-    let meta = format!("{{{namespace}}}:meta");
-    server.command(&["HSET", &meta, "run", &server.life()]);
+    let state = format!("{{{namespace}}}:state");
+    server.command(&["HSET", &state, "run", &server.life()]);
     // A request that was under way may have come before, and found a server that it does not know.
-    server.command(&["HDEL", &meta, "quarantine"]);
+    server.command(&["HDEL", &state, "quarantine"]);
+}
+
+/// The fields of the state that begin with `kind`.
+fn fields(server: &Redis, kind: &str) -> Vec<String> {
+    let Reply::List(all) = server.command(&["HKEYS", "{tenure}:state"]) else { panic!("no fields") };
+    all.iter().map(Reply::text).filter(|field| field.starts_with(kind)).collect()
 }
 
 fn name(text: &str) -> ResourceName {

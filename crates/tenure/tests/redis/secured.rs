@@ -125,13 +125,13 @@ async fn outside_the_namespace_the_documented_rights_are_worth_nothing() {
     connection.command(&["AUTH", "tenure", "PASSWORD"]).expect("an answer");
 
     for words in [
-        &["GET", "{tenure}:meta"][..],
-        &["HGET", "{other}:meta", "run"],
+        &["GET", "{tenure}:state"][..],
+        &["HGET", "{other}:state", "run"],
         &["HSET", "x", "a", "b"],
         &["SUBSCRIBE", "{other}:hint:1"],
         &["PUBLISH", "{other}:hint:1", "x"],
         &["SUBSCRIBE", "{other}:fan:job"],
-        &["EVAL", "return redis.call('HGET', KEYS[1], 'a')", "1", "{other}:meta"],
+        &["EVAL", "return redis.call('HGET', KEYS[1], 'a')", "1", "{other}:state"],
         &["FLUSHALL"],
         &["KEYS", "*"],
         &["CONFIG", "GET", "*"],

@@ -59,6 +59,14 @@ impl Parts {
         (sound, left_out)
     }
 
+    /// The same of rows that are texts.
+    fn each_sound_row<T>(mut self, read: impl Fn(&str) -> Outcome<T>) -> (Vec<T>, usize) {
+        let count = self.0.len();
+        let sound: Vec<T> = (0..count).filter_map(|_| read(&self.text().ok()?).ok()).collect();
+        let left_out = count - sound.len();
+        (sound, left_out)
+    }
+
     fn texts(mut self) -> Outcome<Vec<String>> {
         let count = self.0.len();
         (0..count).map(|_| self.text()).collect()
@@ -304,16 +312,21 @@ pub(super) fn past(value: Value) -> Outcome<Past> {
     let mut parts = Parts::of(value)?;
     let now = stamp(&mut parts)?.now;
     let (cursor, from) = (parts.text()?, parts.text()?);
-    let (unwritten, odd) = parts.list()?.each_sound(record);
-    let (written, more_odd) = parts.list()?.each_sound(record);
+    let (unwritten, odd) = parts.list()?.each_sound_row(record);
+    let (written, more_odd) = parts.list()?.each_sound_row(record);
     let left_out = parts.list()?.texts()?;
     report(&left_out, odd + more_odd);
     Ok(Past { now, cursor, from, unwritten, written, left_out })
 }
 
-fn record(mut parts: Parts) -> Outcome<Record> {
-    let at = StoreTime::from_micros(parts.number()?);
-    let what = match parts.text()?.as_str() {
+/// `AT WHAT TICKET TERM TOKEN \0 RESOURCE \0 WORKER`: a row of the history.
+fn record(row: &str) -> Outcome<Record> {
+    let torn = || Trouble::Odd("a row is torn".to_owned());
+    let parts: Vec<&str> = row.split('\0').collect();
+    let [head, name, worker] = parts[..] else { return Err(torn()) };
+    let words: Vec<&str> = head.split(' ').collect();
+    let [at, what, ticket, term, token] = words[..] else { return Err(torn()) };
+    let what = match what {
         "granted" => Happened::Granted,
         "released" => Happened::Released,
         "failed" => Happened::Failed,
@@ -323,8 +336,15 @@ fn record(mut parts: Parts) -> Outcome<Record> {
         "evicted" => Happened::Evicted,
         other => return Err(unknown(other)),
     };
-    let (resource, worker) = (resource(&parts.text()?)?, label(&parts.text()?)?);
-    Ok(Record { at, resource, worker, grant: grant(&mut parts)?, what })
+    let grant =
+        Grant { ticket: Ticket(parsed(ticket)?), term: Term(parsed(term)?), token: Token(parsed(token)?) };
+    Ok(Record {
+        at: StoreTime::from_micros(parsed(at)?),
+        resource: resource(name)?,
+        worker: label(worker)?,
+        grant,
+        what,
+    })
 }
 
 #[cfg(test)]
@@ -401,6 +421,26 @@ mod tests {
             answer(&claim(), waiting).expect("it is understood").said,
             Said::Claimed(vec![Claimed::Waiting(place)])
         );
+    }
+
+    #[test]
+    fn a_row_of_the_history_is_read_whole_or_left_out() {
+        let sound = "1763228625000000 stepped-down 2 7 1763228625123500\u{0}a job\u{0}host 1";
+        let torn =
+            ["x", "1 granted 0 7\u{0}job\u{0}a", "1 granted 0 7 5\u{0}job", "1 other 0 7 5\u{0}job\u{0}a"];
+        let rows = || list([&[sound], &torn[..]].concat().into_iter().map(text).chain([Value::Nil]));
+
+        let past = past(stamped([text(""), text(""), rows(), rows(), list([])])).expect("it is understood");
+
+        let grant = Grant { ticket: Ticket(2), term: Term(7), token: Token(1_763_228_625_123_500) };
+        let record = Record {
+            at: StoreTime::from_micros(1_763_228_625_000_000),
+            resource: ResourceName::new("a job").expect("a name"),
+            worker: Label::new("host 1").expect("a label"),
+            grant,
+            what: Happened::SteppedDown,
+        };
+        assert_eq!((past.unwritten, past.written), (vec![record.clone()], vec![record]));
     }
 
     #[test]

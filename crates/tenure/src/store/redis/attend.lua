@@ -19,7 +19,7 @@ else
     through = from, made = 0, ran = 0, failed = 0, interrupted = 0, missed = 0,
     skipped = 0, plan = ARGV[4],
   }
-  call('HSET', META, 'jobs', '1')
+  call('HSET', STATE, 'jobs', '1')
 end
 save_job(job)
 return answer('attended', int(job.through), told(job.latest), replaced)

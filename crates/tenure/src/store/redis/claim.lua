@@ -21,7 +21,7 @@ local function make(name, tickets)
   }
   if not meta[5] then
     meta[5] = '1'
-    call('HSET', META, 'made', '1')
+    call('HSET', STATE, 'made', '1')
   end
   call('ZADD', NAMES, 0, name)
   extend(resource)

@@ -21,31 +21,48 @@ local noticed
 
 local function drop_notices(name)
   if noticed == nil then noticed = rows(NOTICES, lease, 1)[1] or false end
-  if noticed then drop_rows(NOTICES, lease .. '\0' .. name) end
+  if not noticed then return end
+  drop_rows(NOTICES, lease .. '\0' .. name)
+  if not rows(NOTICES, lease, 1)[1] then call('HDEL', STATE, 'noticed:' .. lease) end
 end
 
--- The numbers of the newest claim and release of a resource by this lease; nothing where they cannot be read.
-local function newest(name)
-  local prefix = lease .. '\0' .. name
-  local row = rows(NEWEST, prefix, 1)[1]
-  if not row then return 0, 0, nil end
-  local claimed, released = match(sub(row, #prefix + 2), '^(%d+) (%d+)$')
-  return tonumber(claimed), tonumber(released), row
+-- The numbers of the newest claim and release by this lease, of each of these resources; nothing where they cannot be
+-- read, or were lost.
+local function newest(names)
+  local numbers, unasked, rows = {}, {}, {}
+  for index, row in ipairs(fields('newest:' .. lease .. '\0', names)) do
+    local claimed, released = match(row or '', '^(%d+) (%d+)$')
+    numbers[index] = {tonumber(claimed), tonumber(released)}
+    if not row then
+      unasked[#unasked + 1] = index
+      rows[#rows + 1] = lease .. '\0' .. names[index]
+    end
+  end
+  for at, asked in ipairs(rows[1] and call('ZMSCORE', NEWEST, unpack(rows)) or {}) do
+    -- Where there is a row the numbers were lost, and an older request could pass for a new one.
+    if not asked then numbers[unasked[at]] = {0, 0, first = true} end
+  end
+  return numbers
 end
 
 local function set_newest(case, claimed, released)
-  if case.row then call('ZREM', NEWEST, case.row) end
-  call('ZADD', NEWEST, 0, lease .. '\0' .. case.name .. '\0' .. int(claimed) .. ' ' .. int(released))
+  local row = lease .. '\0' .. case.name
+  call('HSET', STATE, 'newest:' .. row, int(claimed) .. ' ' .. int(released))
+  if case.first then call('ZADD', NEWEST, 0, row) end
 end
 
 -- Those of these names that are wrongly missing: a resource is made only where none can have been. What is not there
 -- while a part of it, or of the others, is was lost, and somebody may own it.
 local function lost(names)
   if not names[1] then return nil end
-  if meta[5] and call('EXISTS', RESOURCES) == 0 then return names[1], 'all resources' end
+  -- Where one was ever made there are names, and where none was nothing can be about one.
+  local made, traces = meta[5], {NAMES, HELD, QUEUE, HISTORY}
+  if made and call('EXISTS', NAMES) == 0 or not made and call('EXISTS', unpack(traces)) > 0 then
+    return names[1], 'all resources'
+  end
   local seats = {}
   for index, name in ipairs(names) do seats[index] = name .. '\0' .. '0' end
-  local known, seated = call('ZMSCORE', NAMES, unpack(names)), call('HMGET', SEATS, unpack(seats))
+  local known, seated = call('ZMSCORE', NAMES, unpack(names)), fields('seat:', seats)
   for index, name in ipairs(names) do
     if known[index] or seated[index] then return name, 'its record' end
   end
@@ -58,13 +75,14 @@ local function gather(names, whole)
   call('ZSCORE', HELD, '')
   call('ZSCORE', NOTICES, '')
   call('ZSCORE', GONE, '')
-  call('HGET', PLACES, '')
+  call('ZSCORE', NEWEST, '')
   call('HGET', ENDED, '')
   call('XLEN', HISTORY)
-  local cases, found, missing, people, fields, waits = {}, find_all(names), {}, {}, {}, {}
-  for _, name in ipairs(names) do
-    local case, resource = {name = name, resource = found[name]}, found[name]
-    case.claimed, case.released, case.row = newest(name)
+  local cases, found, asked = {}, find_all(names), newest(names)
+  local missing, people, apart, waits = {}, {}, {}, {}
+  for index, name in ipairs(names) do
+    local resource, numbers = found[name], asked[index]
+    local case = {name = name, resource = resource, claimed = numbers[1], released = numbers[2], first = numbers.first}
     if not case.claimed then return nil, damaged(name, 'what was last asked for') end
     if resource then
       if whole[name] then seats_of(resource) end
@@ -76,7 +94,7 @@ local function gather(names, whole)
         people[#people + 1] = waiter
       end
       if not case.seat and not case.place then
-        fields[#fields + 1] = lease .. '\0' .. name
+        apart[#apart + 1] = name
         waits[#waits + 1] = case
       end
       for _, seat in ipairs(resource.seats or {}) do
@@ -91,13 +109,11 @@ local function gather(names, whole)
     end
     cases[name] = case
   end
-  if fields[1] then
-    for index, place in ipairs(call('HMGET', PLACES, unpack(fields))) do
-      if place and (#place ~= 42 or not match(place, '^%d+$')) then
-        return nil, damaged(waits[index].name, 'a place in its queue')
-      end
-      waits[index].place = place or nil
+  for index, place in ipairs(fields('place:' .. lease .. '\0', apart)) do
+    if place and (#place ~= 42 or not match(place, '^%d+$')) then
+      return nil, damaged(apart[index], 'a place in its queue')
     end
+    waits[index].place = place or nil
   end
   prefetch(people)
   return cases, nil, missing
@@ -123,8 +139,8 @@ local function adopt(owner)
   expiries[owner] = now + math.floor(longest / 1000)
   call('ZADD', LEASES, int(expiries[owner]), owner)
   if not about(owner) then
-    local row = int(longest) .. ' ' .. int(now) .. ' - ?'
-    call('HSET', DETAILS, owner, row)
+    local row = int(longest) .. ' ' .. time .. ' - ?'
+    call('HSET', STATE, 'lease:' .. owner, row)
     learn(owner, row)
   end
 end
@@ -181,7 +197,7 @@ local function quarantine_left(judged)
   local till = quarantine + math.floor(longest / 1000)
   if till <= judged then
     quarantine = nil
-    call('HDEL', META, 'quarantine', 'from')
+    call('HDEL', STATE, 'quarantine', 'from')
     return nil
   end
   return math.min(math.max(till - vouched, 0) * 1000, longest)
@@ -214,17 +230,14 @@ end
 local function first_to_end(resource)
   local first
   local owners = owners_of(resource)
-  for from = 1, #owners, AT_ONCE do
-    local to = math.min(from + AT_ONCE - 1, #owners)
-    for index, row in ipairs(call('HMGET', DETAILS, unpack(owners, from, to))) do
-      local owner = owners[from + index - 1]
-      -- Where the caller's judgement lags behind, the span would be longer than any lease: looking once per ttl
-      -- finds out when they agree again.
-      local ttl = tonumber(match(row or '', '^%d+') or longest)
-      local at = expiry(owner) or ending(owner, vouched)
-      local left = math.min(math.max(at - vouched, 0) * 1000, ttl)
-      first = math.min(first or left, left)
-    end
+  for index, row in ipairs(fields('lease:', owners)) do
+    local owner = owners[index]
+    -- Where the caller's judgement lags behind, the span would be longer than any lease: looking once per ttl
+    -- finds out when they agree again.
+    local ttl = tonumber(match(row or '', '^%d+') or longest)
+    local at = expiry(owner) or ending(owner, vouched)
+    local left = math.min(math.max(at - vouched, 0) * 1000, ttl)
+    first = math.min(first or left, left)
   end
   return first or 0
 end

@@ -87,8 +87,8 @@ fn sound(which: usize) -> Value {
             vec![list([list([text("job"), text("3"), list([owner]), list([waiter])])]), text(""), texts(&[])]
         }
         10 => {
-            let record = texts(&[&["1763228625000000", "granted", "job", "host-1"], &GRANT[..]].concat());
-            vec![text(""), text("1-0"), list([record.clone()]), list([record]), texts(&["odd"])]
+            let rows = texts(&["1763228625000000 granted 0 7 1763228625123500\u{0}job\u{0}host-1"]);
+            vec![text(""), text("1-0"), rows.clone(), rows, texts(&["odd"])]
         }
         11 => vec![text("attended"), text("1763228640000"), texts(&RUN), text("* * * * * UTC")],
         12 => vec![text("begun"), texts(&RUN)],

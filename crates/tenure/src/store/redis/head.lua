@@ -5,26 +5,32 @@
 -- operation can declare all that it may touch. None of them has a TTL. Where a key holds rows about pairs it is a
 -- sorted set with all scores 0, ordered by its text: the parts of a row are separated by \0, which no name contains.
 -- Times are in microseconds, spans in nanoseconds; all numbers are whole and below 2^53.
-local META = KEYS[1]      -- hash: run (the server's life), quarantine (since when), from (out of which life), longest,
-                          -- made (whether a resource was)
-local LEASES = KEYS[2]    -- sorted set: lease -> when it expires, of all that are not marked dead
-local DETAILS = KEYS[3]   -- hash: lease -> ttl, when it was opened, its channel, its label; lease# -> newest renewal
-local METADATA = KEYS[4]  -- hash: lease -> what its worker tells
-local NAMES = KEYS[5]     -- rows: resource
-local ENDED = KEYS[6]     -- hash: lease -> when and why it was marked dead
-local GONE = KEYS[7]      -- sorted set: lease -> when it ended, of those that hold nothing any more
-local NEWEST = KEYS[8]    -- rows: lease \0 resource \0 newest claim, newest release
-local NOTICES = KEYS[9]   -- rows: lease \0 resource \0 token, wish
-local HELD = KEYS[10]     -- rows: lease \0 resource \0 ticket, token
-local RESOURCES = KEYS[11] -- hash: resource -> tickets, who set them (opened at, lease, seq), arrivals, term, token, seats
-local SEATS = KEYS[12]    -- hash: resource \0 ticket -> since when, and of one that is held lease, term, token
-local QUEUE = KEYS[13]    -- rows: resource \0 place, lease
-local PLACES = KEYS[14]   -- hash: lease \0 resource -> place
-local HISTORY = KEYS[15]  -- stream, capped
+local STATE = KEYS[1]      -- hash: what is looked up by its name, see below
+local LEASES = KEYS[2]     -- sorted set: lease -> when it expires, of all that are not marked dead
+local QUEUE = KEYS[3]      -- rows: resource \0 place, lease
+local HELD = KEYS[4]       -- rows: lease \0 resource \0 ticket, token
+local HISTORY = KEYS[5]    -- stream, capped: when, what, ticket, term, token \0 resource \0 worker
+local NAMES = KEYS[6]      -- rows: resource
+local ENDED = KEYS[7]      -- hash: lease -> when and why it was marked dead
+local GONE = KEYS[8]       -- sorted set: lease -> when it ended, of those that hold nothing any more
+local NEWEST = KEYS[9]     -- rows: lease \0 resource, of all that a lease has asked for
+local NOTICES = KEYS[10]   -- rows: lease \0 resource \0 token, wish
+
+-- The fields of STATE. They are in one hash because every command that a script calls takes longer than what it does.
+--   run, quarantine, from  the server's life, since when there are no grants, because of which life
+--   longest                the longest ttl
+--   made, jobs             whether a resource, or a job, was ever made
+--   lease:LEASE            ttl, when it was opened, its channel, its label
+--   renewed:LEASE          its newest renewal
+--   noticed:LEASE          that rows in NOTICES may be about it
+--   newest:LEASE\0NAME     the newest claim and the newest release of a resource by it
+--   place:LEASE\0NAME      its place in the queue
+--   resource:NAME          tickets, who set them (opened at, lease, seq), arrivals, term, token, seats
+--   seat:NAME\0TICKET      since when, and of one that is held lease, term, token
 
 local LEAVES_TO_THE_NEXT = 100000000 -- the least that a waiter leaves to each one before it
 local FIRST_LOOK = 32                -- rows of a queue that are read at first: mostly enough
-local HISTORY_KEPT = 10000
+local HISTORY_KEPT = '10000'
 
 -- Before 7.0 a script that asks for the time has to say that its effects are replicated, and not itself.
 if redis.replicate_commands then redis.replicate_commands() end
@@ -37,7 +43,8 @@ local function int(number)
 end
 
 local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
+local time = clock[1] .. sub('00000' .. clock[2], -6) -- as it is written down
+local now = tonumber(time)
 if now >= 7258118400000000 then
   return redis.error_reply('TENURECLOCK the clock of the server is beyond the year 2200')
 end
@@ -54,17 +61,27 @@ if not last then
   return redis.error_reply('TENURELIFE the server does not tell its master_replid')
 end
 local run = sub(replication, last + 1, last + 32)
-local meta = call('HMGET', META, 'run', 'quarantine', 'longest', 'from', 'made')
-local quarantine = meta[2] and tonumber(meta[2])
-local longest = tonumber(meta[3] or '0')
+
+-- What is known of the life and of the leases as a whole.
+local meta, quarantine, longest
+
+-- Reads it, and whatever other fields are asked for at once: they follow from the sixth on.
+local function look_up(...)
+  meta = call('HMGET', STATE, 'run', 'quarantine', 'longest', 'from', 'made', ...)
+  quarantine = meta[2] and tonumber(meta[2])
+  longest = tonumber(meta[3] or '0')
+end
 
 -- What every answer carries.
 local function answer(...)
-  return {int(now), run, int(longest), ...}
+  return {time, run, meta[3] or '0', ...}
 end
 
--- Writes down what happened to an ownership.
-local function write_down(by, at, what, name, worker, ticket, term, token)
-  return by('XADD', HISTORY, 'MAXLEN', '~', HISTORY_KEPT, '*', 'at', int(at), 'what', what, 'resource', name,
-    'worker', worker, 'ticket', ticket, 'term', term, 'token', token)
+-- What happened to an ownership, as it is written down.
+local function entry(at, what, name, worker, ticket, term, token)
+  return at .. ' ' .. what .. ' ' .. ticket .. ' ' .. term .. ' ' .. token .. '\0' .. name .. '\0' .. worker
+end
+
+local function write_down(by, entry)
+  return by('XADD', HISTORY, 'MAXLEN', '~', HISTORY_KEPT, '*', 'e', entry)
 end

@@ -20,10 +20,9 @@ local function unwritten(resource, part)
     for _, seat in ipairs(seats) do
       if seat.lease and not lives(seat.lease, now) then
         local at, why = ending(seat.lease, now)
-        endings[#endings + 1] = {
-          int(math.max(at, seat.since)), why, resource.name, label_of(seat.lease), int(seat.ticket), seat.term,
-          seat.token,
-        }
+        at = int(math.max(at, seat.since))
+        endings[#endings + 1] =
+          entry(at, why, resource.name, label_of(seat.lease), seat.ticket, seat.term, seat.token)
       end
     end
     left, ticket = left - #seats, ticket + #seats
@@ -38,11 +37,10 @@ end
 if cursor == '\0' then
   local page = call('XRANGE', HISTORY, from, '+', 'COUNT', ENTRIES)
   from = #page == ENTRIES and '(' .. page[#page][1] or ''
-  for _, entry in ipairs(page) do
-    local fields = entry[2]
-    if wanted == '' or fields[6] == wanted then
-      entries[#entries + 1] = {fields[2], fields[4], fields[6], fields[8], fields[10], fields[12], fields[14]}
-    end
+  for _, found in ipairs(page) do
+    local entry = found[2][2]
+    -- No name and no label contains \0.
+    if wanted == '' or string.find(entry, '\0' .. wanted .. '\0', 1, true) then entries[#entries + 1] = entry end
   end
 end
 return answer(cursor, from, endings, entries, left_out)

@@ -2,8 +2,8 @@
 --
 -- A job has one row, which is never deleted, and a record for each of its latest occurrences: the newest takes the
 -- place of the oldest, so that they stay as many as they are.
-local JOBS = KEYS[16] -- hash: resource -> through, records made, ran, failed, interrupted, missed, skipped, plan
-local RUNS = KEYS[17] -- hash: resource \0 number of the place -> a record: numbers, state, took \0 worker \0 note
+local JOBS = KEYS[12] -- hash: resource -> through, records made, ran, failed, interrupted, missed, skipped, plan
+local RUNS = KEYS[13] -- hash: resource \0 number of the place -> a record: numbers, state, took \0 worker \0 note
 
 local RECORDS = 50
 local HEAD_START = 60000          -- ms; so long before its time an occurrence may be begun
@@ -45,7 +45,7 @@ end
 
 -- Whether jobs were made here once, and all of them are gone.
 local function lost_all()
-  return call('HGET', META, 'jobs') and call('EXISTS', JOBS) == 0
+  return call('HGET', STATE, 'jobs') and call('EXISTS', JOBS) == 0
 end
 
 -- The job with its latest record, if there is one. Or what is damaged: a job is made only where none can have been, or

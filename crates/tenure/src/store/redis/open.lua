@@ -2,6 +2,7 @@
 -- Repeating it changes nothing, and marks nobody. The record of a dead lease is kept for an hour, so that a late
 -- `open` cannot make it again; up to 8 that are older are forgotten here. One of which a part was lost is gone.
 local lease, seq, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
+local METADATA = KEYS[11] -- hash: lease -> what its worker tells
 see(math.max(tonumber(ARGV[4]), ttl), ARGV[5])
 
 local HOUR = 3600000000
@@ -9,7 +10,7 @@ local HOUR = 3600000000
 -- Forgets a few that died long ago. One that a resource still names is kept until that is looked at.
 for _, old in ipairs(call('ZRANGEBYSCORE', GONE, '-inf', int(now - HOUR), 'LIMIT', 0, 8)) do
   call('ZREM', GONE, old)
-  call('HDEL', DETAILS, old, old .. '#')
+  call('HDEL', STATE, 'lease:' .. old, 'renewed:' .. old)
   call('HDEL', METADATA, old)
   call('HDEL', ENDED, old)
 end
@@ -32,7 +33,7 @@ if known then
   return answer(lives(lease, judged) and 'opened' or 'gone')
 end
 if expiry(lease) or call('HGET', ENDED, lease) or rows(HELD, lease, 1)[1] then return answer('gone') end
-call('HSET', DETAILS, lease, int(ttl) .. ' ' .. int(now) .. ' ' .. ARGV[7] .. ' ' .. ARGV[8])
+call('HSET', STATE, 'lease:' .. lease, ARGV[6] .. ' ' .. time .. ' ' .. ARGV[7] .. ' ' .. ARGV[8])
 call('HSET', METADATA, lease, ARGV[9])
 call('ZADD', LEASES, int(now + math.floor(ttl / 1000)), lease)
 return answer('opened')

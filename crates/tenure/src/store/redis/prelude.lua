@@ -1,4 +1,8 @@
 -- What most operations need: what can be said of leases, and the one judgement of life. Follows the head.
+if not meta then look_up() end
+
+local AT_ONCE = 4000 -- values that one command takes: Lua's stack holds 8000
+
 -- All rows that begin with `prefix`.
 local function rows(key, prefix, limit)
   local from, to = '[' .. prefix .. '\0', '(' .. prefix .. '\1'
@@ -15,14 +19,14 @@ end
 -- Makes what follows run also at the memory limit: Redis stops a script there only before its first write, and this
 -- is one that takes no memory.
 local function runs_at_the_limit()
-  call('HDEL', META, '-')
+  call('HDEL', STATE, '-')
 end
 
--- Whether the server can show that it has not lost our data within the last `longest`.
+-- Whether the server can show that it has not lost our data within the last `longest`. Nothing may have been written yet.
 local function had_nothing_to_lose()
   local uptime = tonumber(match(call('INFO', 'server'), 'uptime_in_seconds:(%d+)') or '0')
   if uptime * 1000000000 < longest + 2000000000 then return false end
-  if call('EXISTS', LEASES, DETAILS, ENDED, RESOURCES, SEATS, QUEUE, HISTORY) > 0 then return false end
+  if call('EXISTS', unpack(KEYS)) > 0 then return false end
   if not string.find(call('INFO', 'stats'), 'evicted_keys:0\r', 1, true) then return false end
   -- A slot may come to a node, or a replica be promoted, without any command.
   if not string.find(call('INFO', 'cluster'), 'cluster_enabled:0', 1, true) then return false end
@@ -40,21 +44,20 @@ end
 -- No grants from now on, because of what the life `from` may have granted.
 local function begin_quarantine(from)
   quarantine, meta[4] = now, from
-  call('HSET', META, 'quarantine', int(now), 'from', from)
+  call('HSET', STATE, 'quarantine', time, 'from', from)
 end
 
 -- Notices a new life of the server, a caller that was with another one within the last `longest` (`seen`), and what it
 -- knows of the longest ttl. Who comes from another life makes a quarantine, unless one stands because of that life: what it
 -- was granted there is not known here, as when an old primary is reached again.
 local function see(heard, seen)
-  if heard > longest then
-    longest = heard
-    call('HSET', META, 'longest', int(longest))
-  end
+  local more = heard > longest
+  if more then longest, meta[3] = heard, int(heard) end
   if meta[1] ~= run then
     if meta[1] or not had_nothing_to_lose() then begin_quarantine(meta[1] or '') end
-    call('HSET', META, 'run', run)
+    call('HSET', STATE, 'run', run)
   end
+  if more then call('HSET', STATE, 'longest', meta[3]) end
   if seen ~= run and seen ~= '' then
     local stands = quarantine and quarantine + math.floor(longest / 1000) > now
     if not stands or meta[4] ~= seen then begin_quarantine(seen) end
@@ -87,13 +90,27 @@ local function let_go(lease, at)
   end
 end
 
--- Marks the lease dead, and with it its notices and what it last asked for.
+-- Forgets what the lease last asked for, and what stands for its worker.
+local function drop_requests(lease)
+  local fields = {'noticed:' .. lease}
+  for _, row in ipairs(rows(NEWEST, lease)) do
+    if #fields == AT_ONCE then
+      call('HDEL', STATE, unpack(fields))
+      fields = {}
+    end
+    fields[#fields + 1] = 'newest:' .. row
+  end
+  call('HDEL', STATE, unpack(fields))
+  drop_rows(NEWEST, lease)
+  drop_rows(NOTICES, lease)
+end
+
+-- Marks the lease dead.
 local function finish(lease, at, why)
   expiries[lease] = false
   call('HSET', ENDED, lease, int(at) .. ' ' .. why)
   call('ZREM', LEASES, lease)
-  drop_rows(NEWEST, lease)
-  drop_rows(NOTICES, lease)
+  drop_requests(lease)
   let_go(lease, at)
 end
 
@@ -116,6 +133,6 @@ end
 -- What was said when the lease was opened, and the number of its newest renewal. Nothing of what cannot be read: such a
 -- lease is gone for its worker, and for the others it lives until it runs out.
 local function details_of(lease)
-  local found = call('HMGET', DETAILS, lease, lease .. '#')
+  local found = call('HMGET', STATE, 'lease:' .. lease, 'renewed:' .. lease)
   return match(found[1] or '', '^%d+ %d+ %S+ .*$'), tonumber(found[2] or '0') or 0
 end

@@ -1,7 +1,8 @@
 -- read(resource, cursor): owners and waiters of one resource, or, if none is named, of all in the order of their
 -- names, about 2000 rows at a time. Those whose lease is over are left out. Of a resource with more rows than that the
 -- rest follows under the same name. Damaged ones are left out, and named. Marks nobody.
-local METADATA_ROW = 512 -- so many bytes of metadata count like one row more
+local METADATA = KEYS[11] -- hash: lease -> what its worker tells
+local METADATA_ROW = 512  -- so many bytes of metadata count like one row more
 
 -- Calls `tell` for those of these who live, with their index and what is known of them.
 local function tell_living(leases, tell)

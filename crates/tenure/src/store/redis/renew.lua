@@ -12,6 +12,6 @@ local notices = rows(NOTICES, lease, 65)
 for index, row in ipairs(notices) do
   notices[index] = sub(row, #lease + 2)
 end
-call('HSET', DETAILS, lease .. '#', int(seq))
+call('HSET', STATE, 'renewed:' .. lease, ARGV[2])
 call('ZADD', LEASES, int(now + math.floor(ttl / 1000)), lease)
 return answer('kept', notices)

@@ -57,24 +57,9 @@ scripts! {
 }
 
 /// What the keys of a namespace are called, in the order in which the scripts take them.
-const KEYS: [&str; 17] = [
-    "meta",
-    "leases",
-    "details",
-    "metadata",
-    "names",
-    "ended",
-    "gone",
-    "newest",
-    "notices",
-    "held",
-    "resources",
-    "seats",
-    "queue",
-    "places",
-    "history",
-    "jobs",
-    "runs",
+const KEYS: [&str; 13] = [
+    "state", "leases", "queue", "held", "history", "names", "ended", "gone", "newest", "notices", "metadata",
+    "jobs", "runs",
 ];
 
 /// The keys of a namespace. The hash tag keeps them in one slot of a cluster.

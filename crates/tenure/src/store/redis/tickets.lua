@@ -10,10 +10,20 @@ local SOONEST = 1000000              -- nobody is told to look again sooner
 local UNHEARD = 8                    -- to how many more a hint may go on when nobody listens
 local MOST_TICKETS = 10000
 local FEW = 16                       -- seats; where there are more they are read when they are needed; 250 * FEW <= AT_ONCE
-local AT_ONCE = 4000                 -- values that one command asks for: Lua's stack holds 8000
 local LOOK = 500                     -- rows of a queue that are read at a time, behind the first
 local MOST_LOOKED = 1000             -- waiters behind these count as living
 local MOST_PASSED = 10000            -- dead waiters that a hint goes past
+
+-- The fields of STATE that begin with `kind`, for each of these one.
+local function fields(kind, list)
+  local found = {}
+  for from = 1, #list, AT_ONCE do
+    local names = {}
+    for index = from, math.min(from + AT_ONCE - 1, #list) do names[#names + 1] = kind .. list[index] end
+    for index, value in ipairs(call('HMGET', STATE, unpack(names))) do found[from + index - 1] = value end
+  end
+  return found
+end
 
 -- What is known of a lease for good; false of one of which nothing is.
 local details = {}
@@ -32,7 +42,7 @@ end
 
 local function about(lease)
   local known = details[lease]
-  if known == nil then return learn(lease, call('HGET', DETAILS, lease)) end
+  if known == nil then return learn(lease, call('HGET', STATE, 'lease:' .. lease)) end
   return known
 end
 
@@ -57,12 +67,7 @@ end
 
 -- And what else is known of them.
 local function learn_all(leases)
-  for from = 1, #leases, AT_ONCE do
-    local to = math.min(from + AT_ONCE - 1, #leases)
-    for index, row in ipairs(call('HMGET', DETAILS, unpack(leases, from, to))) do
-      learn(leases[from + index - 1], row)
-    end
-  end
+  for index, row in ipairs(fields('lease:', leases)) do learn(leases[index], row) end
 end
 
 -- When and why the lease of an owner ended; of one that has run out unmarked, as it will be marked.
@@ -84,15 +89,12 @@ end
 
 -- Some of the seats of a resource, from this ticket on.
 local function read_seats(resource, from, most)
-  local seats, prefix, count = {}, resource.name .. '\0', math.min(from + most, resource.count)
-  for first = from, count - 1, AT_ONCE do
-    local fields = {}
-    for ticket = first, math.min(first + AT_ONCE, count) - 1 do fields[#fields + 1] = prefix .. ticket end
-    for index, row in ipairs(call('HMGET', SEATS, unpack(fields))) do
-      local seat = seat_in(row, first + index - 1)
-      if not seat then resource.damage = 'a seat' end
-      seats[#seats + 1] = seat
-    end
+  local seats, tickets = {}, {}
+  for ticket = from, math.min(from + most, resource.count) - 1 do tickets[#tickets + 1] = ticket end
+  for index, row in ipairs(fields('seat:' .. resource.name .. '\0', tickets)) do
+    local seat = seat_in(row, tickets[index])
+    if not seat then resource.damage = 'a seat' end
+    seats[#seats + 1] = seat
   end
   return seats
 end
@@ -123,25 +125,22 @@ end
 
 -- Those of these names that are there, by name, with their seats where they are few. At most 250.
 local function find_all(names)
-  local found, fields, seats = {}, {}, {}
-  if not names[1] then return found end
-  for index, row in ipairs(call('HMGET', RESOURCES, unpack(names))) do
+  local found, places, seats = {}, {}, {}
+  for index, row in ipairs(fields('resource:', names)) do
     local name = names[index]
     if row and not found[name] then
       local resource = resource_in(name, row)
       found[name] = resource
       if not resource.damage and resource.count <= FEW then
-        local prefix = name .. '\0'
         resource.seats = {}
         for ticket = 0, resource.count - 1 do
-          fields[#fields + 1] = prefix .. ticket
+          places[#places + 1] = name .. '\0' .. ticket
           seats[#seats + 1] = resource
         end
       end
     end
   end
-  if not fields[1] then return found end
-  for index, row in ipairs(call('HMGET', SEATS, unpack(fields))) do
+  for index, row in ipairs(fields('seat:', places)) do
     local resource = seats[index]
     local seat = seat_in(row, #resource.seats)
     if not seat then resource.damage = 'a seat' end
@@ -184,7 +183,7 @@ local function trim(resource)
   if resource.damage then return end
   while #seats > resource.tickets and not seats[#seats].lease do
     seats[#seats].dropped = true
-    resource.dropped[#resource.dropped + 1] = resource.name .. '\0' .. (#seats - 1)
+    resource.dropped[#resource.dropped + 1] = 'seat:' .. resource.name .. '\0' .. (#seats - 1)
     seats[#seats] = nil
     resource.changed = true
   end
@@ -195,30 +194,31 @@ end
 local function save(resource)
   local rows = {}
   local function write()
-    call('HSET', SEATS, unpack(rows))
+    if rows[1] then call('HSET', STATE, unpack(rows)) end
     rows = {}
   end
   for _, seat in ipairs(resource.touched) do
     if not seat.dropped then
       local row = int(seat.since)
       if seat.lease then row = row .. ' ' .. seat.lease .. ' ' .. seat.term .. ' ' .. seat.token end
-      rows[#rows + 1] = resource.name .. '\0' .. seat.ticket
+      rows[#rows + 1] = 'seat:' .. resource.name .. '\0' .. seat.ticket
       rows[#rows + 1] = row
       if #rows == AT_ONCE then write() end
     end
     seat.touched = false
   end
-  if rows[1] then write() end
-  for from = 1, #resource.dropped, AT_ONCE do
-    call('HDEL', SEATS, unpack(resource.dropped, from, math.min(from + AT_ONCE - 1, #resource.dropped)))
+  if resource.changed then
+    rows[#rows + 1] = 'resource:' .. resource.name
+    rows[#rows + 1] = table.concat({
+      int(resource.tickets), int(resource.set_at), resource.set_by, int(resource.set_seq), int(resource.arrivals),
+      int(resource.term), int(resource.token), int(resource.count),
+    }, ' ')
   end
-  resource.touched, resource.dropped = {}, {}
-  if not resource.changed then return end
-  resource.changed = false
-  call('HSET', RESOURCES, resource.name, table.concat({
-    int(resource.tickets), int(resource.set_at), resource.set_by, int(resource.set_seq), int(resource.arrivals),
-    int(resource.term), int(resource.token), int(resource.count),
-  }, ' '))
+  write()
+  for from = 1, #resource.dropped, AT_ONCE do
+    call('HDEL', STATE, unpack(resource.dropped, from, math.min(from + AT_ONCE - 1, #resource.dropped)))
+  end
+  resource.touched, resource.dropped, resource.changed = {}, {}, false
 end
 
 -- The seat of this lease. Where there are many, what is written down for the lease says which; if nothing is, all are
@@ -227,7 +227,7 @@ local function seat_of(resource, lease)
   if not resource.seats then
     local prefix = lease .. '\0' .. resource.name
     local ticket = match(sub(rows(HELD, prefix, 1)[1] or '', #prefix + 2), '^(%d+) %d+$')
-    local seat = ticket and seat_in(call('HGET', SEATS, resource.name .. '\0' .. ticket), tonumber(ticket))
+    local seat = ticket and seat_in(call('HGET', STATE, 'seat:' .. resource.name .. '\0' .. ticket), tonumber(ticket))
     if seat and seat.lease == lease then
       resource.apart = seat
       return seat
@@ -248,7 +248,7 @@ local function owners_of(resource)
 end
 
 local function record(resource, worker, seat, what, at)
-  write_down(call, at, what, resource.name, worker, int(seat.ticket), seat.term, seat.token)
+  write_down(call, entry(int(at), what, resource.name, worker, seat.ticket, seat.term, seat.token))
 end
 
 -- Frees a ticket, everywhere where it is written down.
@@ -289,7 +289,7 @@ local function next_place(resource, named, priority)
 end
 
 local function take_place(resource, lease, place)
-  call('HSET', PLACES, lease .. '\0' .. resource.name, place)
+  call('HSET', STATE, 'place:' .. lease .. '\0' .. resource.name, place)
   call('ZADD', QUEUE, 0, resource.name .. '\0' .. place .. ' ' .. lease)
 end
 
@@ -298,7 +298,7 @@ local function priority_of(place)
 end
 
 local function leave_place(resource, lease, place)
-  call('HDEL', PLACES, lease .. '\0' .. resource.name)
+  call('HDEL', STATE, 'place:' .. lease .. '\0' .. resource.name)
   call('ZREM', QUEUE, resource.name .. '\0' .. place .. ' ' .. lease)
 end
 
@@ -313,6 +313,7 @@ local function notify(resource, seat, wish)
     call('ZREM', NOTICES, standing)
   end
   call('ZADD', NOTICES, 0, prefix .. '\0' .. seat.token .. ' ' .. wish)
+  call('HSET', STATE, 'noticed:' .. seat.lease, '1')
 end
 
 -- How many rows to read first for waking: as many as could be told.
