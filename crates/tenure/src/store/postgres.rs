@@ -1,8 +1,8 @@
 //! `postgres://` A database that is there already: many processes, many hosts.
 //!
 //! Every operation is one call of a plpgsql function, in one round trip and one transaction, decided by the rules of
-//! [`tenure_core::Ledger`]; the functions and their tables live in a schema named like the namespace. Only unnamed
-//! statements are used, so that a transaction pooler may stand in between. Nothing here knows workers or drivers.
+//! [`tenure_core::Ledger`]; the functions and their tables live in a schema named like the namespace. Where a transaction
+//! pooler may stand in between only unnamed statements are used. Nothing here knows workers or drivers.
 
 mod calls;
 mod ears;

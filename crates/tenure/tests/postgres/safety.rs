@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use tenure::conformance::Fixture;
-use tenure::store::{Cost, Namespace, PostgresStore, Store};
+use tenure::store::{Call, Cost, Leave, Leaving, Namespace, PostgresStore, Store};
 use testkit::postgres::{Options, Postgres};
 
 use crate::fixture::Fresh;
-use crate::words::{Asker, SOON};
+use crate::words::{Asker, SOON, granted, resource, want};
 
 async fn concerns(url: &str) -> Vec<(Cost, String)> {
     let namespace = Namespace::new("asked").expect("a name");
@@ -110,9 +110,42 @@ async fn a_release_that_wakes_somebody_is_answered_when_it_is_on_disk() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_is_answered_before_it_is_on_disk_is_found() {
     let fresh = lazy().await;
-    fresh.plant("RETURN true", "RETURN pg_logical_emit_message(true, 'tenure', '') IS NOT NULL");
+    fresh.plant("done := true", "done := pg_logical_emit_message(true, 'tenure', '') IS NULL");
 
     let most = unwritten_after_a_release(&fresh).await;
 
     assert!(most >= A_HINT, "nobody found it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_the_server_has_forgotten_before_it_was_on_disk_is_not_answered() {
+    let fresh = Fresh::start().await;
+    let store = fresh.store();
+    let (mut owner, mut next) = (Asker::open(&store, "a", SOON).await, Asker::open(&store, "b", SOON).await);
+    granted(&owner.claim(&["job"]).await);
+    next.claim(&["job"]).await;
+    // As if a crash had undone the release before the second step looks for it.
+    let forgets = "UPDATE newest SET released = 0; RETURN EXISTS (";
+    fresh.plant(forgets, "RETURN EXISTS (");
+
+    let leave = Leave { resource: resource("job"), how: Leaving::Released };
+    let answered = owner.ask(Call::Release(vec![leave])).await;
+
+    let told = answered.expect_err("an error").to_string();
+    assert!(told.contains("forgotten"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beyond_the_year_2200_nothing_is_granted_renewed_or_released() {
+    let fresh = Fresh::start().await;
+    let store = fresh.store();
+    let mut worker = Asker::open(&store, "a", SOON).await;
+    granted(&worker.claim(&["before"]).await);
+    fresh.plant("to_timestamp(7258118400)", "clock_timestamp()");
+
+    let leave = Leave { resource: resource("before"), how: Leaving::Released };
+    for call in [Call::Claim(vec![want("after")]), Call::Renew, Call::Release(vec![leave])] {
+        let told = worker.ask(call).await.expect_err("an error").to_string();
+        assert!(told.contains("2200"), "{told}");
+    }
 }

@@ -60,7 +60,7 @@ pub(super) async fn carry_out(line: &Line, schema: &Quoted, request: &Request) -
             Ok(None) => return Err(Trouble::damaged("a new life of the server cannot be written down")),
             Ok(Some(Told { answer, left, is_kept })) => {
                 if !is_kept {
-                    flush(line, schema, request).await?;
+                    flush(line, schema, request, began.elapsed()).await?;
                 }
                 return release_the_rest(line, schema, request, answer, &left).await;
             }
@@ -69,12 +69,25 @@ pub(super) async fn carry_out(line: &Line, schema: &Quoted, request: &Request) -
     }
 }
 
-/// Waits until the disk has what the server said: meanwhile the next owner has been told already, and its grant waits for the
+/// Waits until the disk has what was released: meanwhile the next owner has been told already, and its grant waits for the
 /// disk, too.
-async fn flush(line: &Line, schema: &Quoted, request: &Request) -> Result<(), Trouble> {
-    let sql = format!("SELECT {schema}.flush($1)");
-    line.query(request.limit, &sql, &[(&millis(request.limit), Type::INT4)]).await?;
-    Ok(())
+async fn flush(line: &Line, schema: &Quoted, request: &Request, gone_by: Duration) -> Result<(), Trouble> {
+    let Call::Release(leaves) = &request.call else { return Ok(()) };
+    let (bearer, seq) = (request.lease.0.to_be_bytes(), number(request)?);
+    let limit = request.limit.saturating_sub(gone_by);
+    let names: Vec<&str> = leaves.iter().map(|leave| leave.resource.as_str()).collect();
+    let params: [Param<'_>; 4] = [
+        (&&bearer[..], Type::BYTEA),
+        (&seq, Type::INT8),
+        (&millis(limit), Type::INT4),
+        (&names, Type::TEXT_ARRAY),
+    ];
+    let rows = line.query(limit, &format!("SELECT {schema}.flush($1, $2, $3, $4)"), &params).await?;
+    let row = rows.first().ok_or_else(|| Trouble::damaged("nothing was answered"))?;
+    match row.try_get(0)? {
+        true => Ok(()),
+        false => Err(Error::unavailable("cannot release: the server has forgotten it again").into()),
+    }
 }
 
 /// Releases those that another transaction held, one at a time: each is waited for by itself alone.
@@ -156,9 +169,7 @@ async fn send(
 ) -> Result<Option<Told>, Trouble> {
     let bearer = request.lease.0.to_be_bytes();
     let bearer = &bearer[..];
-    let seq = i64::try_from(request.seq.0).map_err(|_| {
-        Trouble::Told(Error::refused(format!("request number {} is not below 2^63", request.seq.0)))
-    })?;
+    let seq = number(request)?;
     let judged_by = request.judged_by.map(|time| signed(time.as_micros()));
     let (longest, patience) = (nanos(request.longest), millis(patience(request, manner, gone_by)));
     let common: [Param<'_>; 5] = [
@@ -217,6 +228,12 @@ async fn send(
     };
     let row = rows.first().ok_or_else(|| Trouble::damaged("nothing was answered"))?;
     answer(row, request)
+}
+
+fn number(request: &Request) -> Result<i64, Trouble> {
+    i64::try_from(request.seq.0).map_err(|_| {
+        Trouble::Told(Error::refused(format!("request number {} is not below 2^63", request.seq.0)))
+    })
 }
 
 /// How long the server waits for a lock before it gives up: less than we wait for it.

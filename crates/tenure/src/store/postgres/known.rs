@@ -2,13 +2,14 @@
 //! every request.
 //!
 //! Only where that end is the server itself. A pooler hands every transaction to another one, which does not know the name,
-//! or knows something else by it that a stranger left there.
+//! or knows something else by it that a stranger left there. Whether it is cannot be told where TLS is required: there
+//! statements are sent whole.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncReadExt, DuplexStream};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{CancelToken, Client, NoTls, Statement};
@@ -106,14 +107,9 @@ async fn told(token: &CancelToken) -> Option<i32> {
     number
 }
 
-/// Reads a request of 16 bytes: its length, its kind, the process, a secret. Before it the other side may ask for TLS.
+/// Reads a request of 16 bytes: its length, its kind, the process, a secret.
 async fn read_request(far: &mut DuplexStream) -> Option<i32> {
-    let mut length = far.read_i32().await.ok()?;
-    if length == 8 {
-        far.read_i32().await.ok()?;
-        far.write_all(b"N").await.ok()?;
-        length = far.read_i32().await.ok()?;
-    }
+    let length = far.read_i32().await.ok()?;
     far.read_i32().await.ok()?;
     (length == 16).then_some(far.read_i32().await.ok()?)
 }

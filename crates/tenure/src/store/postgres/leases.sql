@@ -18,16 +18,18 @@ CREATE FUNCTION @schema@.shown() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
 
+-- Says that this cannot be the time: tokens stay below 2^53.
+CREATE FUNCTION @schema@.beyond() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'TN003', MESSAGE = 'the clock of the server is not before the year 2200';
+END $$;
+
 -- The same, by which is decided.
 CREATE FUNCTION @schema@.clock() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now_us bigint := @schema@.shown();
 BEGIN
-    -- Tokens stay below 2^53.
-    IF now_us >= 7258118400000000 OR now_us <= 0 THEN
-        RAISE EXCEPTION USING ERRCODE = 'TN003', MESSAGE = 'the clock of the server is not before the year 2200';
-    END IF;
-    RETURN now_us;
+    RETURN CASE WHEN now_us BETWEEN 1 AND @last_us@ THEN now_us ELSE @schema@.beyond() END;
 END $$;
 
 -- What tells one life of this server with this data from another, but for the system identifier.

@@ -200,7 +200,7 @@ impl Link {
         if let Some(statement) = self.known.statement(sql) {
             let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
             match self.client.query(&statement, &values).await {
-                // It has run nothing.
+                // It has changed nothing: its transaction was undone.
                 Err(error) if Known::is_refused(&error) => self.known.give_up(),
                 rows => return rows,
             }

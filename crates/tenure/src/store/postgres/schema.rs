@@ -25,7 +25,7 @@ const PARTS: [&str; 6] = [
     include_str!("tools.sql"),
 ];
 /// What the heads of functions have in common, by the names that stand for it.
-const HEADS: [(&str, &str); 8] = [
+const HEADS: [(&str, &str); 11] = [
     // What every request of a worker is answered with.
     (
         "@answer@",
@@ -41,6 +41,14 @@ const HEADS: [(&str, &str); 8] = [
         ELSE set_config('lock_timeout', patience::text, true) IS NOT NULL AND (current_setting('synchronous_commit') <> 'off'
             OR set_config('synchronous_commit', 'on', true) IS NOT NULL) END",
     ),
+    // The store as it is, and where a request keeps it. A life that was not seen yet is not answered with.
+    (
+        "@store@",
+        "m.life = life(m.tableoid) AND m.longest_ns >= heard, m.system || '-' || m.life, m.longest_ns, m.quarantine_from",
+    ),
+    ("@store_of_c@", "c.seen, c.incarnation, c.longest_ns, c.quarantine_from"),
+    // The end of the year 2199, in microseconds.
+    ("@last_us@", "7258118399999999"),
     // What every step of a job is answered with.
     ("@step@", "said integer, through bigint, replaced text, @record@"),
     // A run, as it is told, and as it is read.

@@ -56,7 +56,7 @@ DECLARE
 BEGIN
     INSERT INTO history (at, resource, worker, ticket, term, token, what)
         VALUES (happened_at, where_id, called, seat, its_term, its_token, how) RETURNING id INTO number;
-    RETURN number % 64 = 0 AND prune();
+    RETURN CASE WHEN number % 64 = 0 THEN prune() END;
 END $$;
 
 -- Hints those who may take a free ticket at once, and tells the next to look one step later. The channel is made
@@ -138,7 +138,7 @@ BEGIN
     -- A renewal of one of them either is seen later, or finds it dead.
     PERFORM FROM lease WHERE id = ANY (c.locked) ORDER BY id FOR NO KEY UPDATE;
     -- Once more, after the last lock: while one was waited for, somebody may have brought a longer ttl, or seen a new life.
-    SELECT m.life = life(m.tableoid) AND m.longest_ns >= heard, m.system || '-' || m.life, m.longest_ns, m.quarantine_from INTO STRICT c.seen, c.incarnation, c.longest_ns, c.quarantine_from FROM meta AS m WHERE m.one;
+    SELECT @store@ INTO STRICT @store_of_c@ FROM meta AS m WHERE m.one;
 END $$;
 
 -- Locks what a request is about, then looks who asks. One that does not wait leaves out what another transaction
@@ -179,16 +179,16 @@ BEGIN
     END LOOP;
     LOOP
         -- By simple steps: what one large statement puts up before it begins would take longer than all of these.
-        SELECT l.id, l.label, l.ttl_ns / 1000, l.opened_at, l.expires_at, l.renewed, m.life = life(m.tableoid) AND m.longest_ns >= heard, m.system || '-' || m.life, m.longest_ns, m.quarantine_from
-            INTO STRICT c.lease, c.label, c.ttl_us, c.opened_at, c.expires_at, renewed, c.seen, c.incarnation, c.longest_ns, c.quarantine_from
+        SELECT l.id, l.label, l.ttl_ns / 1000, l.opened_at, l.expires_at, l.renewed, @store@
+            INTO STRICT c.lease, c.label, c.ttl_us, c.opened_at, c.expires_at, renewed, @store_of_c@
             FROM meta AS m LEFT JOIN lease AS l ON l.bearer = who AND l.ended_at IS NULL WHERE m.one;
         c.now_us := shown();
         c.vouched := least(vouched_for, c.now_us);
         -- A request that a later renewal has overtaken judges nobody: what it vouches for may be from before the clock
         -- went back. One whose own lease has run out by the server's clock has to renew before it may judge others: the
         -- clock stepped, or the request is very late.
-        c.judged := CASE WHEN number < renewed OR c.expires_at <= c.now_us THEN 0
-            WHEN c.now_us BETWEEN 1 AND 7258118399999999 THEN c.vouched ELSE clock() END;
+        c.judged := CASE WHEN c.now_us NOT BETWEEN 1 AND @last_us@ THEN beyond()
+            WHEN number < renewed OR c.expires_at <= c.now_us THEN 0 ELSE c.vouched END;
         EXIT WHEN (number >= renewed AND c.expires_at <= c.vouched) IS NOT TRUE;
         UPDATE lease AS l SET ended_at = l.expires_at, ended_why = 1
             WHERE l.id = c.lease AND l.ended_at IS NULL AND l.expires_at <= c.vouched AND number >= l.renewed;
@@ -243,7 +243,7 @@ BEGIN
     )
     SELECT coalesce(array_agg(id), '{}') INTO STRICT entries FROM entry;
     FOR i IN 1 .. cardinality(entries) LOOP
-        done := entries[i] % 64 = 0 AND prune();
+        done := CASE WHEN entries[i] % 64 = 0 THEN prune() END;
     END LOOP;
     done := cut_back(where_id, seats);
     RETURN true;
@@ -287,7 +287,7 @@ BEGIN
     )
     INSERT INTO history (at, resource, worker, ticket, term, token, what)
         SELECT at_us, where_id, called, ticket, its_term, its_token, 0 FROM taken RETURNING id INTO entry;
-    RETURN CASE WHEN entry % 64 = 0 THEN prune() ELSE false END;
+    RETURN CASE WHEN entry % 64 = 0 THEN prune() END;
 END $$;
 
 -- Grants what the worker holds already, or what it may take now; else queues it once, and says when to look again:
@@ -338,6 +338,7 @@ BEGIN
         EXIT WHEN reaped OR any_dead IS NOT TRUE;
         reaped := reap(c, r.id, r.tickets);
         first_end := NULL;
+        own := NULL;
     END LOOP;
     IF own IS NOT NULL AND quarantine_from IS NULL THEN
         said := 0::bigint || own;

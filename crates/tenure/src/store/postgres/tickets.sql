@@ -55,7 +55,7 @@ DECLARE
     judged bigint := c.judged;
     r resource;
     repeated boolean;
-    resized boolean := false;
+    resized boolean;
     sized record;
     settled record;
     done boolean;
@@ -69,10 +69,10 @@ BEGIN
     END IF;
     verdict := 3;
     FOR i IN 1 .. cardinality(wanted) LOOP
+        c.judged := judged;
+        resized := false;
         r := c.single;
         IF r.id IS NULL THEN
-            c.judged := judged;
-            resized := false;
             SELECT its.* INTO STRICT r FROM resource AS its WHERE its.name = wanted[i];
             IF r.id <> ALL (c.taken) THEN
                 numbers := numbers || ARRAY[4, 0, 0, 0]::bigint[];
@@ -183,7 +183,7 @@ BEGIN
         SELECT max(ticket) AS ticket, max(id) AS entry, (SELECT count(*) FROM ticket WHERE resource = r.id) AS seats
             INTO STRICT freed FROM entry;
         IF freed.ticket IS NOT NULL THEN
-            done := freed.entry % 64 = 0 AND prune();
+            done := CASE WHEN freed.entry % 64 = 0 THEN prune() END;
             IF freed.ticket >= r.tickets THEN
                 done := cut_back(r.id, r.tickets);
             END IF;
@@ -213,10 +213,17 @@ BEGIN
     shown_us := shown();
 END $$;
 
--- Waits until the disk has everything that was committed before: its own commit comes after that in the log.
-CREATE FUNCTION @schema@.flush(patience integer) RETURNS boolean @changes@ AS $$
+-- Waits until the disk has everything that was committed before: its own commit comes after that in the log. Says whether
+-- the release of this number is among it. A server that crashed meanwhile, or another one, may have forgotten it.
+CREATE FUNCTION @schema@.flush(who bytea, number bigint, patience integer, left_ones text[]) RETURNS boolean @changes@ AS $$
+#variable_conflict use_column
 DECLARE
     done boolean := @ready@;
 BEGIN
-    RETURN pg_logical_emit_message(true, 'tenure', '') IS NOT NULL;
+    done := pg_logical_emit_message(true, 'tenure', '') IS NULL;
+    -- What was released together is in one transaction.
+    RETURN EXISTS (
+        SELECT FROM resource AS r, LATERAL (SELECT FROM newest
+            WHERE lease = (SELECT id FROM lease WHERE bearer = who) AND resource = r.id AND released >= number OFFSET 0) AS n
+        WHERE r.name = ANY (left_ones));
 END $$;
