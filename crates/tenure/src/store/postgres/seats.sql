@@ -267,9 +267,10 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Gives a free ticket to a lease, and says so in the resource.
+-- Gives a free ticket to a lease, and writes the resource back.
 CREATE FUNCTION @schema@.take(
-    where_id bigint, seat integer, who bigint, called text, at_us bigint, its_term bigint, its_token bigint
+    where_id bigint, seat integer, who bigint, called text, at_us bigint, its_term bigint, its_token bigint,
+    seats integer, set_at bigint, set_by bigint
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -283,7 +284,8 @@ BEGIN
     ), told AS (
         DELETE FROM notice WHERE lease = who AND resource = where_id
     ), whole AS (
-        UPDATE resource SET term = its_term, token = its_token WHERE id = where_id
+        UPDATE resource SET term = its_term, token = its_token, tickets = seats, set_opened_at = set_at, set_lease = set_by
+            WHERE id = where_id
     )
     INSERT INTO history (at, resource, worker, ticket, term, token, what)
         SELECT at_us, where_id, called, ticket, its_term, its_token, 0 FROM taken RETURNING id INTO entry;
@@ -292,10 +294,10 @@ END $$;
 
 -- Grants what the worker holds already, or what it may take now; else queues it once, and says when to look again:
 -- 0 ticket term token, or 1 ahead look_again why (0 taken, 1 turn, 2 quarantine). `last`: it stepped down, and has
--- no place.
+-- no place. `saved`: the resource was written back.
 CREATE FUNCTION @schema@.settle(
     c @schema@.caller, r @schema@.resource, its_priority integer, last boolean,
-    OUT said bigint[], OUT reaped boolean, OUT quarantine_from bigint
+    OUT said bigint[], OUT reaped boolean, OUT saved boolean, OUT quarantine_from bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -369,11 +371,15 @@ BEGIN
     -- One that came late may be from a lease that has run out since, which it is not to judge.
     IF quarantine_from IS NULL AND turn = 0 AND c.expires_at > c.vouched AND seats.lowest IS NOT NULL THEN
         said := ARRAY[0, seats.lowest, r.term + 1, greatest(r.token + 1, c.now_us)];
-        done := take(r.id, seats.lowest, c.lease, c.label, c.now_us, said[3], said[4]);
+        done := take(r.id, seats.lowest, c.lease, c.label, c.now_us, said[3], said[4],
+            r.tickets, r.set_opened_at, r.set_lease);
+        saved := true;
         RETURN;
     END IF;
     IF NOT place.queued THEN
-        UPDATE resource SET arrivals = place.arrival WHERE id = r.id;
+        UPDATE resource SET arrivals = place.arrival, tickets = r.tickets, set_opened_at = r.set_opened_at,
+            set_lease = r.set_lease WHERE id = r.id;
+        saved := true;
         INSERT INTO waiter (resource, lease, named, priority, arrival)
             VALUES (r.id, c.lease, place.named, place.priority, place.arrival);
     END IF;
@@ -398,6 +404,6 @@ BEGIN
     nobody := suspect(nobody, ARRAY[nothing.id], 0);
     done := reap(nobody, nothing.id, 1);
     done := weed(nobody, nothing.id);
-    done := take(nothing.id, 0, NULL, NULL, NULL, NULL, NULL);
+    done := take(nothing.id, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
     RETURN wake(nothing.id, NULL, 1, NULL, 0, NULL);
 END $$;

@@ -7,7 +7,8 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Changes K, if this claim may: of two leases the one that was opened later counts, of one lease the later claim.
+-- Changes K, if this claim may: of two leases the one that was opened later counts, of one lease the later claim. The resource
+-- itself is written back by who calls this.
 CREATE FUNCTION @schema@.resize(
     c @schema@.caller, INOUT r @schema@.resource, seats integer, repeated boolean, OUT resized boolean
 ) LANGUAGE plpgsql VOLATILE AS $$
@@ -20,7 +21,8 @@ BEGIN
     IF NOT (is_new OR c.opened_at > r.set_opened_at OR (r.set_lease = c.lease AND NOT repeated)) THEN
         RETURN;
     END IF;
-    UPDATE resource SET tickets = seats, set_opened_at = c.opened_at, set_lease = c.lease WHERE id = r.id;
+    r.set_opened_at := c.opened_at;
+    r.set_lease := c.lease;
     IF r.tickets = seats THEN
         RETURN;
     END IF;
@@ -55,6 +57,7 @@ DECLARE
     judged bigint := c.judged;
     r resource;
     repeated boolean;
+    is_sized boolean;
     resized boolean;
     sized record;
     settled record;
@@ -101,7 +104,8 @@ BEGIN
             -- What a repetition vouches for may be outdated, as with any late request.
             c.judged := 0;
         END IF;
-        IF r.tickets <> tickets[i] OR c.opened_at > r.set_opened_at THEN
+        is_sized := r.tickets <> tickets[i] OR c.opened_at > r.set_opened_at;
+        IF is_sized THEN
             sized := resize(c, r, tickets[i], repeated);
             r := sized.r;
             resized := sized.resized;
@@ -109,6 +113,10 @@ BEGIN
         settled := settle(c, r, priorities[i], false);
         c.quarantine_from := settled.quarantine_from;
         numbers := numbers || settled.said;
+        IF is_sized AND settled.saved IS NOT TRUE THEN
+            UPDATE resource SET tickets = r.tickets, set_opened_at = r.set_opened_at, set_lease = r.set_lease
+                WHERE id = r.id;
+        END IF;
         IF settled.reaped OR resized THEN
             done := wake(r.id, r.name, r.tickets, c.lease, c.judged, NULL);
         END IF;
