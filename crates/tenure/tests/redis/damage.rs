@@ -132,6 +132,56 @@ async fn a_hand_over_over_a_damaged_key_happens_as_a_whole_or_not_at_all() {
     }
 }
 
+/// Wishes, the opening and the closing of a lease over a key of another kind: all of the step or nothing.
+#[tokio::test]
+async fn what_is_not_about_tickets_happens_as_a_whole_or_not_at_all_over_a_key_of_another_kind() {
+    let keys = [
+        "state", "leases", "queue", "held", "history", "names", "ended", "gone", "newest", "notices",
+        "metadata",
+    ];
+    for (key, step) in keys.into_iter().flat_map(|key| (0..4).map(move |step| (key, step))) {
+        let server = comparable();
+        let store = open(&server.url()).await.expect("a store");
+        let a = opened(&store).await;
+        let next = opened_as(&store, "next", Duration::from_secs(60)).await;
+        let Claimed::Granted(grant) = claimed(&store, a, "job").await else { panic!("it is free") };
+        claimed(&store, next, "job").await;
+        let key = format!("{{tenure}}:{key}");
+        server.command(&["DEL", &key]);
+        server.command(&["SET", &key, "x"]);
+        let before = digest(&server);
+
+        let label = Label::new("next").expect("a label");
+        let failed = match step {
+            0 => store.ask(&name("job"), grant.token, Some(&label)).await.map(drop),
+            1 => store.evict(&name("job"), grant.token).await.map(drop),
+            2 => ask(&store, LeaseId(1), opening(Duration::from_secs(60))).await.map(drop),
+            _ => ask(&store, a, Call::Close(Closing::Left)).await.map(drop),
+        };
+
+        if let Err(error) = failed {
+            assert_eq!(error.kind(), Kind::Corrupt, "{key} {step}: {}", chain(&error));
+            assert_eq!(digest(&server), before, "{key}: step {step} left a part behind");
+        } else {
+            // Names are for those who look for a resource that is not there, metadata for those who open.
+            assert!(key.ends_with(":names") || key.ends_with(":metadata") && step != 2, "{key} {step}");
+        }
+    }
+}
+
+/// A quarantine that cannot be read is one that has just begun.
+#[tokio::test]
+async fn in_a_quarantine_that_cannot_be_read_nothing_is_granted() {
+    let server = comparable();
+    let store = open(&server.url()).await.expect("a store");
+    let a = opened(&store).await;
+    server.command(&["HSET", "{tenure}:state", "quarantine", "x"]);
+
+    let said = claimed(&store, a, "job").await;
+
+    assert!(matches!(said, Claimed::Waiting(waiting) if waiting.why == Why::Quarantine), "{said:?}");
+}
+
 /// Where somebody waits is written down twice. What the queue says counts; where it says nothing, nobody guesses.
 #[tokio::test]
 async fn a_place_that_is_lost_costs_nobody_its_turn_unless_the_queue_is_lost_too() {
@@ -170,7 +220,7 @@ async fn a_place_that_is_lost_costs_nobody_its_turn_unless_the_queue_is_lost_too
     }
 }
 
-/// The mark that there are notices is for the usual release only: without it they are told all the same.
+/// The mark that there are notices is for the usual claim and release only: without it they are told all the same.
 #[tokio::test]
 async fn a_notice_whose_mark_is_lost_is_told() {
     let server = fresh(Options::new());

@@ -71,13 +71,7 @@ end
 -- Finds all that the request is about, by name, and reads of it whatever could turn out to be damaged: nothing has been
 -- written when it says so. Of the resources in `whole` all seats are needed, and FIRST_LOOK rows of the queue.
 local function gather(names, whole)
-  -- What may only be written to, later: a key of another kind is an error here already.
-  call('ZSCORE', HELD, '')
-  call('ZSCORE', NOTICES, '')
-  call('ZSCORE', GONE, '')
-  call('ZSCORE', NEWEST, '')
-  call('HGET', ENDED, '')
-  call('XLEN', HISTORY)
+  probe()
   local cases, found, asked = {}, find_all(names), newest(names)
   local missing, people, apart, waits = {}, {}, {}, {}
   for index, name in ipairs(names) do

@@ -4,6 +4,7 @@
 local lease, why = ARGV[1], ARGV[2]
 local expires_at = expiry(lease)
 if not expires_at then return answer('closed', {}) end
+probe()
 runs_at_the_limit()
 local names, left_out = {}, {}
 for _, row in ipairs(rows(HELD, lease, 250)) do

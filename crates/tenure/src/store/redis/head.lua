@@ -13,7 +13,7 @@ local HISTORY = KEYS[5]    -- stream, capped: when, what, ticket, term, token \0
 local NAMES = KEYS[6]      -- rows: resource
 local ENDED = KEYS[7]      -- hash: lease -> when and why it was marked dead
 local GONE = KEYS[8]       -- sorted set: lease -> when it ended, of those that hold nothing any more
-local NEWEST = KEYS[9]     -- rows: lease \0 resource, of all that a lease has asked for
+local NEWEST = KEYS[9]     -- rows: lease \0 resource, of all that a lease has asked for: by these its fields are found
 local NOTICES = KEYS[10]   -- rows: lease \0 resource \0 token, wish
 
 -- The fields of STATE. They are in one hash because every command that a script calls takes longer than what it does.
@@ -68,7 +68,7 @@ local meta, quarantine, longest
 -- Reads it, and whatever other fields are asked for at once: they follow from the sixth on.
 local function look_up(...)
   meta = call('HMGET', STATE, 'run', 'quarantine', 'longest', 'from', 'made', ...)
-  quarantine = meta[2] and tonumber(meta[2])
+  quarantine = meta[2] and (tonumber(meta[2]) or now) -- one that cannot be read has just begun
   longest = tonumber(meta[3] or '0')
 end
 

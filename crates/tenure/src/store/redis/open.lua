@@ -3,6 +3,8 @@
 -- `open` cannot make it again; up to 8 that are older are forgotten here. One of which a part was lost is gone.
 local lease, seq, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 local METADATA = KEYS[11] -- hash: lease -> what its worker tells
+probe()
+call('HGET', METADATA, '')
 see(math.max(tonumber(ARGV[4]), ttl), ARGV[5])
 
 local HOUR = 3600000000

@@ -3,6 +3,13 @@ if not meta then look_up() end
 
 local AT_ONCE = 4000 -- values that one command takes: Lua's stack holds 8000
 
+-- What may only be written to, later: a key of another kind is an error here already, before anything is written.
+local function probe()
+  for _, key in ipairs({LEASES, QUEUE, HELD, NOTICES, GONE, NEWEST}) do call('ZSCORE', key, '') end
+  call('HGET', ENDED, '')
+  call('XLEN', HISTORY)
+end
+
 -- All rows that begin with `prefix`.
 local function rows(key, prefix, limit)
   local from, to = '[' .. prefix .. '\0', '(' .. prefix .. '\1'

@@ -9,7 +9,7 @@ local WATCHFUL = 8                   -- up to this place waiters look a step aft
 local SOONEST = 1000000              -- nobody is told to look again sooner
 local UNHEARD = 8                    -- to how many more a hint may go on when nobody listens
 local MOST_TICKETS = 10000
-local FEW = 16                       -- seats; where there are more they are read when they are needed; 250 * FEW <= AT_ONCE
+local FEW = 16                       -- seats; where there are more they are read when they are needed
 local LOOK = 500                     -- rows of a queue that are read at a time, behind the first
 local MOST_LOOKED = 1000             -- waiters behind these count as living
 local MOST_PASSED = 10000            -- dead waiters that a hint goes past
@@ -123,7 +123,7 @@ local function resource_in(name, row)
   }
 end
 
--- Those of these names that are there, by name, with their seats where they are few. At most 250.
+-- Those of these names that are there, by name, with their seats where they are few.
 local function find_all(names)
   local found, places, seats = {}, {}, {}
   for index, row in ipairs(fields('resource:', names)) do

@@ -1,4 +1,5 @@
 -- What an operator's wish is about. Follows the tickets.
+probe()
 local resource = find(ARGV[1])
 if resource then seats_of(resource) end
 if resource and resource.damage then return damaged(resource.name, resource.damage) end
