@@ -1,6 +1,7 @@
 //! `postgres://` A database that is there already: many processes, many hosts.
 //!
-//! Every operation is one call of a plpgsql function, in one round trip and one transaction, decided by the rules of
+//! Every operation is one call of a plpgsql function, in one round trip and one transaction (a release that wakes somebody
+//! is followed by another one, which waits for the disk), decided by the rules of
 //! [`tenure_core::Ledger`]; the functions and their tables live in a schema named like the namespace. Where a transaction
 //! pooler may stand in between only unnamed statements are used. Nothing here knows workers or drivers.
 

@@ -36,8 +36,8 @@ const NOT_KEPT_YET: i16 = 9;
 /// How often a request is sent again because another transaction went first, or because the store was reborn.
 const AGAIN: usize = 20;
 
-/// Has the server carry out a request, in one round trip unless it was reborn, another transaction went first, or one
-/// holds what is needed.
+/// Has the server carry out a request, in one round trip unless it was reborn, another transaction went first, one holds
+/// what is needed, or a release has woken somebody.
 pub(super) async fn carry_out(line: &Line, schema: &Quoted, request: &Request) -> Result<Answer, Trouble> {
     let (began, mut again, mut manner) = (Instant::now(), AGAIN, Manner::Shared);
     loop {

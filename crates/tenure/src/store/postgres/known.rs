@@ -162,9 +162,12 @@ mod tests {
         // Of others nothing is said: what makes it forget is learned, too.
         let sql = "SELECT name FROM pg_prepared_statements WHERE statement LIKE 'SELECT name%'";
         let ask = async || line.query(PATIENCE, sql, &[]).await.expect("an answer").len();
-        while ask().await == 0 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let learned = async {
+            while ask().await == 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), learned).await.expect("it learns in time");
 
         line.query(PATIENCE, "DEALLOCATE ALL", &[]).await.expect("an answer");
 

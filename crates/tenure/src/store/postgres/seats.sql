@@ -2,7 +2,8 @@
 -- quoted.
 --
 -- Locks: all resource rows of the request by id, then the rows of leases that seem to have run out by id, never
--- back. One's own lease is read, not locked. What is decided is read after that, in later statements.
+-- back. One's own lease is read, not locked. What is decided is read after that, in later statements; the row of a single
+-- resource is read by the statement that locks it, as it is when the lock is there.
 --
 -- `LATERAL (... OFFSET 0)` leaves the planner no choice: from the few rows of a resource to the lease of each, never
 -- through all leases. The plans are made while the tables are small, and kept.
@@ -157,7 +158,6 @@ BEGIN
     LOOP
         -- All or none: who holds some already and makes the others could wait for one who needs both.
         IF waits AND cardinality(names) = 1 THEN
-            -- What a lock was waited for is read as it is then.
             SELECT r, ARRAY[r.id] INTO c.single, ids FROM resource AS r WHERE r.name = names[1] FOR NO KEY UPDATE;
         ELSIF waits THEN
             ids := ARRAY(SELECT id FROM resource WHERE name = ANY (names) AND (all_made
