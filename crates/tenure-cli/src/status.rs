@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use tenure::{Metadata, Namespace, OwnerView, ResourceName, ResourceView, WaiterView};
+use tenure::{
+    JobState, JobView, Label, Metadata, Namespace, OwnerView, ResourceName, ResourceView, WaiterView,
+};
 
 use crate::exit::{Exit, Failure};
 use crate::neighbours;
@@ -13,6 +15,8 @@ use crate::watch;
 
 /// Grows when a field changes its meaning or goes. New fields may come without.
 const VERSION: u32 = 1;
+/// What the resource of something that is done once begins with.
+const ONCE: &str = "once:";
 
 pub(crate) async fn status(settings: settings::Status) -> Result<Exit, Failure> {
     let settings::Status { resource, form, reading } = settings;
@@ -47,6 +51,8 @@ pub(crate) async fn status(settings: settings::Status) -> Result<Exit, Failure> 
 struct Seen {
     view: ResourceView,
     flaps: Option<Flaps>,
+    /// Who has done it, where it is something that is done once.
+    done_by: Option<Label>,
 }
 
 async fn read(store: &Namespace, resource: Option<&ResourceName>) -> Result<Vec<Seen>, Failure> {
@@ -61,11 +67,23 @@ async fn read(store: &Namespace, resource: Option<&ResourceName>) -> Result<Vec<
         None => (store.read_all().await?, store.history_of_all().await?),
     };
     let timelines = timelines(&entries, &views);
+    let is_once = |view: &ResourceView| view.resource.as_str().starts_with(ONCE);
+    let jobs = match resource {
+        _ if !views.iter().any(is_once) => Vec::new(),
+        Some(name) => store.job(name.as_str()).await?.into_iter().collect(),
+        None => store.jobs().await?,
+    };
     let seen = |view: ResourceView| {
         let flaps = timelines.get(view.resource.as_str()).and_then(Timeline::flapping_now);
-        Seen { view, flaps }
+        let job = jobs.iter().find(|job| job.job == view.resource && is_once(&view));
+        Seen { flaps, done_by: job.and_then(done_by), view }
     };
     Ok(views.into_iter().map(seen).collect())
+}
+
+fn done_by(job: &JobView) -> Option<Label> {
+    let latest = job.records.last().filter(|latest| latest.state == JobState::Ran)?;
+    Some(latest.worker.clone())
 }
 
 // ---- for programs ------------------------------------------------------------------------------------------
@@ -84,6 +102,7 @@ struct Resource<'a> {
     resource: &'a str,
     tickets: u32,
     flapping: bool,
+    done_by: Option<&'a str>,
     owners: Vec<Owner<'a>>,
     waiters: Vec<Waiter<'a>>,
 }
@@ -114,11 +133,12 @@ impl<'a> Report<'a> {
 }
 
 impl<'a> Resource<'a> {
-    fn of(Seen { view, flaps }: &'a Seen) -> Self {
+    fn of(Seen { view, flaps, done_by }: &'a Seen) -> Self {
         Self {
             resource: view.resource.as_str(),
             tickets: view.tickets,
             flapping: flaps.is_some(),
+            done_by: done_by.as_ref().map(Label::as_str),
             owners: view.owners.iter().map(Owner::of).collect(),
             waiters: view.waiters.iter().map(Waiter::of).collect(),
         }
@@ -161,12 +181,12 @@ type Row = [String; COLUMNS];
 const HEAD: [&str; COLUMNS] =
     ["RESOURCE", "TICKET", "WORKER", "TERM", "TOKEN", "OWNED FOR", "LEASE LEFT", "METADATA"];
 
-/// One line per owner, one for what is free, one per waiter in their order; below, what flaps. Nothing at all for no
+/// One line per owner, one for what is free or done, one per waiter in their order; below, what flaps. Nothing at all for no
 /// resource.
 fn text(seen: &[Seen], style: Style) -> String {
-    let rows = seen.iter().flat_map(|one| rows(&one.view)).collect();
+    let rows = seen.iter().flat_map(rows).collect();
     let table = Table { head: HEAD, rows }.text(style.columns);
-    let flaps = |Seen { view, flaps }: &Seen| {
+    let flaps = |Seen { view, flaps, .. }: &Seen| {
         let note = format!("`{}` is flapping: {}", clean(view.resource.as_str()), (*flaps)?);
         let lines = wrapped(&note, style.columns);
         Some(lines.lines().map(|line| style.paint(Colour::Warning, line) + "\n").collect::<String>())
@@ -177,7 +197,7 @@ fn text(seen: &[Seen], style: Style) -> String {
     }
 }
 
-fn rows(view: &ResourceView) -> Vec<Row> {
+fn rows(Seen { view, done_by, .. }: &Seen) -> Vec<Row> {
     let nothing = String::new;
     let mut rows: Vec<Row> = Vec::new();
     for OwnerView { worker, grant, owned_for, left, metadata } in &view.owners {
@@ -187,9 +207,13 @@ fn rows(view: &ResourceView) -> Vec<Row> {
         rows.push([nothing(), ticket, worker.to_string(), term, token, owned_for, left, said(metadata)]);
     }
     let owned = u32::try_from(view.owners.len()).unwrap_or(u32::MAX);
-    match view.tickets.saturating_sub(owned) {
-        0 => {}
-        free => {
+    match (view.tickets.saturating_sub(owned), done_by) {
+        (0, _) => {}
+        (_, Some(by)) => {
+            let (done, by) = ("done".to_owned(), by.to_string());
+            rows.push([nothing(), done, by, nothing(), nothing(), nothing(), nothing(), nothing()]);
+        }
+        (free, None) => {
             let free = format!("{free} of {} free", view.tickets);
             rows.push([nothing(), free, nothing(), nothing(), nothing(), nothing(), nothing(), nothing()]);
         }

@@ -48,6 +48,11 @@ fn done_once(scene: &Scene) {
     assert_eq!(scene.lines("done"), ["migration-42 once:migration-42 0 1 first"]);
     assert_eq!(second.0, Some(0));
     assert!(second.1.contains("tenure: `once:migration-42` was done by `first`, "), "{}", second.1);
+    for one in [&["status"][..], &["status", "once:migration-42"]] {
+        let status = String::from_utf8(scene.done(one).stdout).expect("UTF-8");
+        let row: Vec<&str> = status.lines().nth(1).expect("a row").split_whitespace().collect();
+        assert_eq!(row, ["once:migration-42", "done", "first"]);
+    }
 }
 
 // req: E13
@@ -59,12 +64,21 @@ fn one_that_fails_is_tried_by_the_next() {
     assert_eq!(code, Some(7));
     assert!(error.contains("`once:migration-42` failed: code 7"), "{error}");
     assert!(!error.contains("giving up"), "{error}");
+    assert_eq!(done_by(&scene), serde_json::Value::Null);
     assert_eq!(once(&scene, &[], "kill -9 $$").0, Some(137));
     assert_eq!(said(&scene.done(&["once", "migration-42", "--", "./nowhere"])).0, Some(127));
 
     assert_eq!(once(&scene, &[], "touch done").0, Some(0));
     assert!(scene.file("done").exists());
     assert_eq!(once(&scene, &[], "exit 7").0, Some(0), "it is done");
+    assert!(done_by(&scene).is_string());
+}
+
+/// Who has done it, as programs are told.
+fn done_by(scene: &Scene) -> serde_json::Value {
+    let status = scene.done(&["status", "once:migration-42", "--json"]).stdout;
+    let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+    status["resources"][0]["done_by"].clone()
 }
 
 // req: E13
