@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure::{Happened, OwnerView, ResourceName, ResourceView};
+use tenure::{Happened, Label, OwnerView, ResourceName, ResourceView};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
@@ -32,10 +32,11 @@ pub(crate) async fn explain(typed: args::Explain) -> Result<Exit, Failure> {
     let entries = store.history(resource.as_str()).await?;
     let timeline = timeline::timelines(&entries, std::slice::from_ref(&view)).remove(resource.as_str());
     let timeline = timeline.unwrap_or_default();
+    let done_by = status::done_by(&store, &resource).await?;
     match typed.json {
-        true => output::json(&Report::of(&reading, &view, &timeline))?,
+        true => output::json(&Report::of(&reading, &view, &timeline, done_by.as_ref()))?,
         false => {
-            let text = sentences(&view, &timeline, &reading.place);
+            let text = sentences(&view, &timeline, &reading.place, done_by.as_ref());
             output::data(&wrapped(&text, Style::of_stdout().columns))?;
         }
     }
@@ -64,6 +65,7 @@ struct Report<'a> {
     resource: &'a str,
     tickets: u32,
     flapping: bool,
+    done_by: Option<&'a str>,
     /// Whether the store itself proves that a process is gone.
     proves_deaths: bool,
     owners: Vec<Owner<'a>>,
@@ -90,7 +92,12 @@ struct Before<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn of(reading: &'a Reading, view: &'a ResourceView, timeline: &'a Timeline) -> Self {
+    fn of(
+        reading: &'a Reading,
+        view: &'a ResourceView,
+        timeline: &'a Timeline,
+        done_by: Option<&'a Label>,
+    ) -> Self {
         Self {
             version: VERSION,
             store: reading.place.to_string(),
@@ -98,6 +105,7 @@ impl<'a> Report<'a> {
             resource: view.resource.as_str(),
             tickets: view.tickets,
             flapping: timeline.flapping_now().is_some(),
+            done_by: done_by.map(Label::as_str),
             proves_deaths: reading.place.proves_deaths(),
             owners: view.owners.iter().map(|owner| Owner::of(owner, timeline)).collect(),
             waiters: view.waiters.iter().map(status::Waiter::of).collect(),
@@ -120,7 +128,7 @@ impl<'a> Owner<'a> {
 
 // ---- for people --------------------------------------------------------------------------------------------
 
-fn sentences(view: &ResourceView, timeline: &Timeline, place: &Place) -> String {
+fn sentences(view: &ResourceView, timeline: &Timeline, place: &Place, done_by: Option<&Label>) -> String {
     let mut text = standing(view);
     for owner in view.owners.iter().take(EXPLAINED) {
         text += &format!("\n{}", reason(owner, timeline));
@@ -128,7 +136,13 @@ fn sentences(view: &ResourceView, timeline: &Timeline, place: &Place) -> String 
     if let Some(more) = view.owners.len().checked_sub(EXPLAINED).filter(|more| *more > 0) {
         text += &format!("\n{more} more own the others; `tenure status` lists them.\n");
     }
-    text += &format!("\n{}", next(view));
+    text += &match done_by.filter(|_| view.owners.is_empty()) {
+        Some(by) => format!(
+            "\nIt is done, by `{}`: whoever claims it next learns that, and does nothing.\n",
+            clean(by.as_str())
+        ),
+        None => format!("\n{}", next(view)),
+    };
     for owner in view.owners.iter().take(EXPLAINED) {
         text += &format!("\n{}", death(owner, view, place));
     }

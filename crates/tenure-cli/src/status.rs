@@ -76,12 +76,20 @@ async fn read(store: &Namespace, resource: Option<&ResourceName>) -> Result<Vec<
     let seen = |view: ResourceView| {
         let flaps = timelines.get(view.resource.as_str()).and_then(Timeline::flapping_now);
         let job = jobs.iter().find(|job| job.job == view.resource && is_once(&view));
-        Seen { flaps, done_by: job.and_then(done_by), view }
+        Seen { flaps, done_by: job.and_then(did), view }
     };
     Ok(views.into_iter().map(seen).collect())
 }
 
-fn done_by(job: &JobView) -> Option<Label> {
+/// Who has done it, where it is something that is done once.
+pub(crate) async fn done_by(store: &Namespace, resource: &ResourceName) -> Result<Option<Label>, Failure> {
+    if !resource.as_str().starts_with(ONCE) {
+        return Ok(None);
+    }
+    Ok(store.job(resource.as_str()).await?.as_ref().and_then(did))
+}
+
+fn did(job: &JobView) -> Option<Label> {
     let latest = job.records.last().filter(|latest| latest.state == JobState::Ran)?;
     Some(latest.worker.clone())
 }

@@ -83,6 +83,7 @@ fn programs_see_the_same_as_json_with_spans() {
  "resource": "job",
  "tickets": 9,
  "flapping": false,
+ "done_by": null,
  "proves_deaths": true,
  "owners": [
  {

@@ -53,6 +53,9 @@ fn done_once(scene: &Scene) {
         let row: Vec<&str> = status.lines().nth(1).expect("a row").split_whitespace().collect();
         assert_eq!(row, ["once:migration-42", "done", "first"]);
     }
+    let explained = String::from_utf8(scene.done(&["explain", "once:migration-42"]).stdout).expect("UTF-8");
+    assert!(explained.contains("\nIt is done, by `first`: "), "{explained}");
+    assert!(!explained.contains("at once"), "{explained}");
 }
 
 // req: E13
