@@ -73,6 +73,8 @@ enum Happened {
     Missed,
     /// A campaign whose resource has become free.
     Entering(Wanted, Occupied),
+    /// A campaign whose work has ended has not left for a third of the ttl.
+    Overdue(ResourceName),
     /// Something that the engine tells itself, to be looked at after what it is doing now.
     Inside(Input),
 }
@@ -127,6 +129,8 @@ struct Occupied {
     signals: slim::Sender<Signal>,
     /// Its work has ended: there is nobody to be told to stop.
     is_departing: bool,
+    /// What tells those who wait until it has left that this takes too long.
+    overdue: Option<AbortHandle>,
     /// How many tickets it has the resource have.
     tickets: u32,
     terms: Terms,
@@ -138,7 +142,7 @@ impl Occupied {
             Wanted::Tickets(want) => want.tickets.count(),
             Wanted::All(_) => 1,
         };
-        Self { seat, signals, is_departing: false, tickets, terms: Terms::default() }
+        Self { seat, signals, is_departing: false, overdue: None, tickets, terms: Terms::default() }
     }
 }
 
@@ -230,7 +234,8 @@ impl Engine {
                     occupied.is_departing = true;
                 }
                 self.handle(Input::Leave(resource.clone()));
-                self.handle(Input::Stopped { resource, token });
+                self.handle(Input::Stopped { resource: resource.clone(), token });
+                self.limit_departure(resource);
             }
             Command::Ask(job) => drop(tokio::spawn(job(self.store.clone()))),
             Command::Keep(job) => {
@@ -254,6 +259,19 @@ impl Engine {
                 self.handle(Input::Shutdown);
             }
         }
+    }
+
+    /// Whoever waits until the campaign has left does not wait for a store that does not answer. Limited here, behind the
+    /// request: a limit of the caller's own would have the driver woken once more before it and after it.
+    fn limit_departure(&mut self, resource: ResourceName) {
+        let Some(occupied) = self.seats.get_mut(&resource) else { return };
+        let (report, clocks, limit) = (self.report.clone(), self.own.clocks.clone(), self.own.timing.ttl() / 3);
+        let overdue = tokio::spawn(async move {
+            clocks.doze(limit).await;
+            // The engine is gone, and with it who waited.
+            let _gone = report.send(Happened::Overdue(resource));
+        });
+        occupied.overdue = Some(overdue.abort_handle());
     }
 
     fn enter(&mut self, wanted: Wanted, occupied: Occupied) {
@@ -302,6 +320,12 @@ impl Engine {
             Happened::Inside(input) => self.handle(input),
             Happened::Entering(wanted, occupied) => self.enter(wanted, occupied),
             Happened::Missed => self.handle(Input::Missed),
+            Happened::Overdue(resource) => {
+                if let Some(occupied) = self.seats.get(&resource).filter(|occupied| occupied.is_departing) {
+                    // Whoever waited may have given up.
+                    let _gone = occupied.signals.send(Signal::Overdue);
+                }
+            }
             Happened::Hinted(hint) => {
                 self.handle(Input::Hinted { resource: hint.resource, after: hint.after });
             }
@@ -349,10 +373,11 @@ impl Engine {
                 }
             }
             Output::Left(resource) => {
-                if let Some(Occupied { seat, .. }) = self.seats.remove(&resource)
-                    && let Some((grant, ending)) = seat.abandon()
-                {
-                    observe::ended(&self.own.label, &resource, grant, ending);
+                if let Some(Occupied { seat, overdue, .. }) = self.seats.remove(&resource) {
+                    overdue.iter().for_each(AbortHandle::abort);
+                    seat.abandon().iter().for_each(|(grant, ending)| {
+                        observe::ended(&self.own.label, &resource, *grant, *ending);
+                    });
                 }
                 self.admit_next(&resource);
             }
@@ -498,6 +523,7 @@ impl Drop for Engine {
             let _owned_nothing = seat.abandon();
         }
         self.attempts.values().for_each(|attempt| attempt.task.abort());
+        self.seats.values().flat_map(|occupied| &occupied.overdue).for_each(AbortHandle::abort);
         if let Some((_, listening)) = &self.listening {
             listening.abort();
         }

@@ -55,6 +55,15 @@ impl Entered {
         self.tell(Input::Leave(self.resource.clone()));
     }
 
+    /// Waits until the campaign has left, whose work has ended with it; the driver limits how long.
+    pub(crate) async fn has_departed(&mut self) {
+        while let Some(signal) = self.signal().await {
+            if let Signal::Overdue = signal {
+                return;
+            }
+        }
+    }
+
     /// Waits until the campaign has left, but not for a store that does not answer.
     pub(crate) async fn is_over(&mut self) {
         let worker = self.worker.clone();

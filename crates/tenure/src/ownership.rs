@@ -204,11 +204,17 @@ impl Ownership {
         match held {
             Some(Held { mut entered, stint }) => {
                 match Arc::into_inner(stint) {
-                    Some(mut stint) => stint.is_last = true,
+                    Some(mut stint) => {
+                        stint.is_last = true;
+                        drop(stint);
+                        entered.has_departed().await;
+                    }
                     // Somebody else still does a part of the work.
-                    None => entered.leave(),
+                    None => {
+                        entered.leave();
+                        entered.is_over().await;
+                    }
                 }
-                entered.is_over().await;
             }
             None => {
                 let end = Input::End { resource, token: grant.token, ending: Ending::SteppedDown };

@@ -21,6 +21,8 @@ pub(crate) enum Signal {
     StopHard,
     /// A claim has to wait.
     Waiting,
+    /// The work and the campaign have ended, but the store does not say so.
+    Overdue,
 }
 
 /// What happens to a campaign, as its [`changes`](crate::Campaign::changes) tell.

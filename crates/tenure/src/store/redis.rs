@@ -11,10 +11,12 @@ mod fuzz;
 mod heard;
 mod jobs;
 mod line;
+mod reply;
 mod scripts;
 mod server;
 mod target;
 mod trouble;
+mod wire;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,11 +30,12 @@ use tenure_core::{
 use self::answers::{Past, Views};
 use self::ears::{Ears, channel};
 use self::heard::Heard;
-use self::line::{Line, Wire};
+use self::line::Line;
 use self::scripts::{ASK, CLAIM, CLOSE, EVICT, HELD, OPEN, PAST, Question, READ, RELEASE, RENEW, Script};
 use self::server::Server;
 use self::target::Target;
 use self::trouble::{Outcome, Trouble};
+use self::wire::Wire;
 use super::{Concern, Entry, Hints, Messages, Pending, Store};
 use crate::Error;
 

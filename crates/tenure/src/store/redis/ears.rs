@@ -2,21 +2,21 @@
 //! of its own, and so has what the owners of a resource send.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_core::Stream;
-use redis::aio::{PubSub, PubSubSink, PubSubStream};
+use redis::Value;
 use sha2::{Digest, Sha256};
 use tenure_core::{Hint, LeaseId, Message, Payload, ResourceName, Ticket, Token};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::target::Target;
 use super::trouble::{Outcome, Trouble};
+use super::wire::{Link, Said};
 use crate::store::{Hints, Messages};
 
 /// How often a silent connection is tried, and how long it may take to answer; less where leases are shorter.
@@ -82,7 +82,7 @@ pub(super) struct Ears {
 
 /// A subscribed connection. When it ends so do the streams of all who listened.
 struct Ear {
-    sink: PubSubSink,
+    link: Arc<Link>,
     listeners: Listeners,
     listening: JoinHandle<()>,
     leaving: Leaving,
@@ -148,10 +148,9 @@ impl Ears {
             None => return Err(Trouble::Late),
         }
         // Side by side with others who subscribe: many at once do not wait for each other's answers.
-        let mut sink = ear.sink.clone();
         let subscribed = async {
-            leave_the_gone(&ear.listeners, &ear.leaving, &mut sink).await?;
-            Ok(sink.subscribe(&channel).await?)
+            leave_the_gone(&ear.listeners, &ear.leaving, &ear.link).await?;
+            subscribe(&ear.link, &channel).await
         };
         ear.unless_late(subscribed).await.map(|()| hints)
     }
@@ -161,11 +160,10 @@ impl Ears {
         let channel = fan(&self.namespace, resource);
         let (to, messages) = mpsc::unbounded_channel();
         let ear = tokio::time::timeout(PATIENCE, self.ear()).await.unwrap_or(Err(Trouble::Late))?;
-        let mut sink = ear.sink.clone();
         let subscribed = async {
             let _nobody_leaves = ear.leaving.lock().await;
             // Also where others listen already: the server answers each.
-            sink.subscribe(&channel).await?;
+            subscribe(&ear.link, &channel).await?;
             let (joined, answered) = oneshot::channel();
             let join = Join { channel, resource: resource.clone(), to, joined };
             ear.joins.send(join).map_err(|_| Trouble::Late)?;
@@ -185,22 +183,22 @@ impl Ears {
 
     async fn connect(&self) -> Outcome<Ear> {
         let moves = self.target.moves();
-        let stream = self.target.connect().await?;
-        let (sink, stream) = PubSub::new(self.target.info(), stream).await?.split();
+        let (said, messages) = mpsc::unbounded_channel();
+        let link = Arc::new(Link::to(&self.target, Some(said)).await?);
         let listeners: Listeners = Arc::new(Mutex::new(Some(ByChannel::new())));
         let leaving = Leaving::default();
         let (joins, joining) = mpsc::unbounded_channel();
         let listening = Listening {
             target: self.target.clone(),
             moves,
-            sink: sink.clone(),
-            stream,
+            link: link.clone(),
+            messages,
             listeners: listeners.clone(),
             leaving: leaving.clone(),
             joining,
             shortest_ttl: self.shortest_ttl.clone(),
         };
-        Ok(Ear { sink, listeners, listening: tokio::spawn(listening.run()), leaving, joins })
+        Ok(Ear { link, listeners, listening: tokio::spawn(listening.run()), leaving, joins })
     }
 }
 
@@ -213,39 +211,42 @@ fn silence(shortest_ttl: &AtomicU64) -> Duration {
 struct Listening {
     target: Arc<Target>,
     moves: u64,
-    sink: PubSubSink,
-    stream: PubSubStream,
+    link: Arc<Link>,
+    messages: mpsc::UnboundedReceiver<Said>,
     listeners: Listeners,
     leaving: Leaving,
     joining: mpsc::UnboundedReceiver<Join>,
     shortest_ttl: Arc<AtomicU64>,
 }
 
-enum Next {
-    Message(Option<redis::Msg>),
-    Join(Join),
-}
-
 impl Listening {
     async fn run(mut self) {
+        // Set again only when it has rung: most of the time something was said meanwhile.
+        let (mut quiet, mut heard_at) = (pin!(tokio::time::sleep(silence(&self.shortest_ttl))), Instant::now());
         loop {
-            let message = poll_fn(|cx| Pin::new(&mut self.stream).poll_next(cx));
-            let next = async {
-                tokio::select! {
-                    // What came before one joins is not for that one.
-                    biased;
-                    message = message => Next::Message(message),
-                    Some(join) = self.joining.recv() => Next::Join(join),
+            tokio::select! {
+                // What came before one joins is not for that one.
+                biased;
+                said = self.messages.recv() => match said {
+                    Some([_, Value::BulkString(channel), Value::BulkString(payload)]) => {
+                        heard_at = Instant::now();
+                        self.pass_on(&channel, &payload);
+                    }
+                    // What is not understood is as good as lost.
+                    Some(_) => {}
+                    None => break,
+                },
+                Some(join) = self.joining.recv() => self.join(join),
+                () = &mut quiet => {
+                    let silence = silence(&self.shortest_ttl);
+                    if heard_at.elapsed() >= silence {
+                        if !self.is_well().await {
+                            break;
+                        }
+                        heard_at = Instant::now();
+                    }
+                    quiet.as_mut().reset(heard_at + silence);
                 }
-            };
-            match tokio::time::timeout(silence(&self.shortest_ttl), next).await {
-                Ok(Next::Message(Some(message))) => {
-                    self.pass_on(message.get_channel_name(), message.get_payload_bytes());
-                }
-                Ok(Next::Message(None)) => break,
-                Ok(Next::Join(join)) => self.join(join),
-                Err(_) if self.is_well().await => {}
-                Err(_) => break,
             }
         }
         *lock(&self.listeners) = None;
@@ -262,7 +263,8 @@ impl Listening {
         let _gone = joined.send(());
     }
 
-    fn pass_on(&self, channel: &str, payload: &[u8]) {
+    fn pass_on(&self, channel: &[u8], payload: &[u8]) {
+        let Ok(channel) = std::str::from_utf8(channel) else { return };
         let mut listeners = lock(&self.listeners);
         if let Some(listener) = listeners.as_mut().and_then(|listeners| listeners.get_mut(channel)) {
             listener.hear(payload);
@@ -273,8 +275,8 @@ impl Listening {
     /// those who are gone.
     async fn is_well(&mut self) -> bool {
         let asked = async {
-            leave_the_gone(&self.listeners, &self.leaving, &mut self.sink).await?;
-            self.sink.ping::<redis::Value>().await
+            leave_the_gone(&self.listeners, &self.leaving, &self.link).await?;
+            self.link.ask(&redis::cmd("PING"), 1).await
         };
         let answered = tokio::time::timeout(silence(&self.shortest_ttl), asked).await;
         matches!(answered, Ok(Ok(_))) && self.moves == self.target.moves()
@@ -282,11 +284,7 @@ impl Listening {
 }
 
 /// Leaves the channels on which nobody listens any more; another time, if somebody is at it.
-async fn leave_the_gone(
-    listeners: &Listeners,
-    leaving: &Leaving,
-    sink: &mut PubSubSink,
-) -> redis::RedisResult<()> {
+async fn leave_the_gone(listeners: &Listeners, leaving: &Leaving, link: &Link) -> Outcome<()> {
     let Ok(_nobody_joins) = leaving.try_lock() else { return Ok(()) };
     let gone: Vec<String> = match &mut *lock(listeners) {
         Some(listeners) => {
@@ -294,7 +292,15 @@ async fn leave_the_gone(
         }
         None => Vec::new(),
     };
-    if gone.is_empty() { Ok(()) } else { sink.unsubscribe(&gone).await }
+    if gone.is_empty() {
+        return Ok(());
+    }
+    // Each is answered by itself.
+    link.ask(redis::cmd("UNSUBSCRIBE").arg(&gone), gone.len()).await.map(drop)
+}
+
+async fn subscribe(link: &Link, channel: &str) -> Outcome<()> {
+    link.ask(redis::cmd("SUBSCRIBE").arg(channel), 1).await.map(drop)
 }
 
 /// `SPAN NAME`: in nanoseconds, how long to leave it to those who come first.

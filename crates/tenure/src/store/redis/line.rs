@@ -1,21 +1,17 @@
 //! A connection that is shared by all who ask for the same kind of thing, and replaced when one of them has waited in
 //! vain: what comes later does not queue behind a request that hangs.
 
-use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Value};
+use redis::Value;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::scripts::Question;
-use super::server::Server;
 use super::target::Target;
 use super::trouble::{Outcome, Trouble};
+use super::wire::Wire;
 
 /// Before the second try to connect; each further one waits twice as long, up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -23,60 +19,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// After how long an unanswered connection is not used again by those who come with limits of their own.
 const SUSPICIOUS: Duration = Duration::from_millis(50);
-
-/// One connection to the server, as long as somebody uses it.
-pub(super) struct Wire {
-    connection: MultiplexedConnection,
-    carrier: JoinHandle<()>,
-    /// What the server said of itself when the connection was made.
-    pub(super) server: Server,
-    moves: u64,
-}
-
-impl Wire {
-    /// Connects to a server that can be used.
-    pub(super) async fn dial(target: &Target) -> Outcome<Self> {
-        let moves = target.moves();
-        let stream = target.connect().await?;
-        // Whoever asks limits the time by giving up; a limit in here would be another one.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let (connection, carry) =
-            MultiplexedConnection::new_with_config(target.info(), stream, config).await?;
-        let carrier = tokio::spawn(carry);
-        let mut wire = Self { connection, carrier, server: Server::of(""), moves };
-        wire.server = Server::said(Question::Info.put(&wire).await?)?;
-        wire.server.check(&target.to_string())?;
-        Ok(wire)
-    }
-
-    pub(super) async fn ask(&self, command: &Cmd) -> Outcome<Value> {
-        let said = self.connection.clone().send_packed_command(command).await?;
-        // A refusal is an answer to the connection, and an error to us.
-        Ok(said.extract_error()?)
-    }
-
-    /// Asks, and lets those who are woken by it be told first. A server writes to those last to whom it had something to
-    /// say first: to us, because of the PING before. Without it the one who releases wakes up before the one who waits, and
-    /// where they share cores that one comes later by as long as a round trip takes.
-    pub(super) async fn ask_as_last(&self, command: Cmd) -> Outcome<Value> {
-        let mut both = redis::pipe();
-        both.cmd("PING").add_command(command);
-        let mut said = self.connection.clone().send_packed_commands(&both, 1, 1).await?;
-        let said = said.pop().ok_or_else(|| Trouble::Odd("a part is missing".to_owned()))?;
-        Ok(said.extract_error()?)
-    }
-
-    fn is_over(&self) -> bool {
-        self.carrier.is_finished()
-    }
-}
-
-impl Drop for Wire {
-    /// The carrier would wait for answers that nobody wants any more, on a link where none may come.
-    fn drop(&mut self) {
-        self.carrier.abort();
-    }
-}
 
 /// The connection for one kind of request.
 pub(super) struct Line {
@@ -134,17 +76,11 @@ impl Line {
                 said => said,
             }
         };
-        // It counts from here, and is set when it is first looked at.
-        let timer = tokio::time::sleep(limit);
-        let late = async {
-            // Setting a timer wakes the runtime's own loop up, and the request would go out behind that.
-            let_others_run().await;
-            timer.await;
-        };
+        // In this order: the request goes out before the limit is set.
         tokio::select! {
             biased;
             said = carried => said,
-            () = late => Err(Trouble::Late),
+            () = tokio::time::sleep(limit) => Err(Trouble::Late),
         }
     }
 
@@ -238,21 +174,6 @@ impl Line {
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     // There is no step in it that a panic could leave half done.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Comes back when those tasks have had their turn that are ready by now: here, the one that writes to the socket. Unlike
-/// [`tokio::task::yield_now`] it does not have the runtime look for what has happened outside first.
-async fn let_others_run() {
-    let mut have_run = false;
-    poll_fn(|context| {
-        if have_run {
-            return Poll::Ready(());
-        }
-        have_run = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// The right to connect, until it is dropped.

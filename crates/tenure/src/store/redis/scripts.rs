@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, Value};
 
-use super::line::Wire;
 use super::trouble::Outcome;
+use super::wire::Wire;
 
 /// One operation.
 pub(super) struct Script {
@@ -104,7 +104,7 @@ impl Question<'_> {
             Question::Run { script, keys, words } => (script, keys, words),
         };
         let by_hash = script.command("EVALSHA", script.hash.as_bytes(), keys, words);
-        let said = if script.wakes { wire.ask_as_last(by_hash).await } else { wire.ask(&by_hash).await };
+        let said = if script.wakes { wire.ask_as_last(&by_hash).await } else { wire.ask(&by_hash).await };
         match said {
             Err(trouble) if trouble.is_unknown_script() => {
                 wire.ask(&script.command("EVAL", script.code.as_bytes(), keys, words)).await

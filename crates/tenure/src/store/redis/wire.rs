@@ -1,0 +1,261 @@
+//! One connection: who asks writes by itself, in order, and one task reads the answers and gives them out in that order.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use redis::{Cmd, ErrorKind, RedisError, Value};
+use tokio::io::{AsyncWrite, ReadBuf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::reply::{self, Coming};
+use super::server::Server;
+use super::target::{Stream, Target};
+use super::trouble::{Outcome, Trouble};
+
+/// How much is read at once.
+const PIECE: usize = 16 << 10;
+/// As much as a server says in one piece, and some more.
+const MOST_UNREAD: usize = 600 << 20;
+
+/// A connection to a server that can be used, as long as somebody uses it.
+pub(super) struct Wire {
+    link: Link,
+    /// What the server said of itself when the connection was made.
+    pub(super) server: Server,
+    pub(super) moves: u64,
+}
+
+impl Wire {
+    pub(super) async fn dial(target: &Target) -> Outcome<Self> {
+        let moves = target.moves();
+        let link = Link::to(target, None).await?;
+        let server = Server::said(link.ask(&redis::cmd("INFO"), 1).await?)?;
+        server.check(&target.to_string())?;
+        Ok(Self { link, server, moves })
+    }
+
+    pub(super) async fn ask(&self, command: &Cmd) -> Outcome<Value> {
+        self.link.ask(command, 1).await
+    }
+
+    /// Asks, and lets those who are woken by it be told first. A server writes to those last to whom it had something to
+    /// say first: to us, because of the PING before. Without it the one who releases wakes up before the one who waits, and
+    /// where they share cores that one comes later by as long as a round trip takes.
+    pub(super) async fn ask_as_last(&self, command: &Cmd) -> Outcome<Value> {
+        self.link.send(b"*1\r\n$4\r\nPING\r\n", command, 2).await
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.link.carrier.is_finished()
+    }
+}
+
+/// A connection on which commands are answered in order; what the server says unasked goes elsewhere.
+pub(super) struct Link {
+    shared: Arc<Mutex<Shared>>,
+    pub(super) carrier: JoinHandle<()>,
+}
+
+struct Shared {
+    stream: Box<dyn Stream>,
+    unsent: Vec<u8>,
+    /// Who waits for the next answers, in the order in which they come; nobody for some.
+    asked: VecDeque<Option<oneshot::Sender<Outcome<Value>>>>,
+    /// Wakes the one that reads, and writes what did not go out at once.
+    carrier: Waker,
+    /// Nobody reads any more: why.
+    over: Option<io::ErrorKind>,
+}
+
+impl Link {
+    /// Connects as the URL says. What comes unasked, to one who has subscribed, is told to `unasked`.
+    pub(super) async fn to(target: &Target, unasked: Option<mpsc::UnboundedSender<Said>>) -> Outcome<Self> {
+        let shared = Arc::new(Mutex::new(Shared {
+            stream: target.connect().await?,
+            unsent: Vec::new(),
+            asked: VecDeque::new(),
+            carrier: Waker::noop().clone(),
+            over: None,
+        }));
+        let carrier = tokio::spawn(carry(shared.clone(), unasked));
+        let link = Self { shared, carrier };
+        link.introduce(target).await?;
+        Ok(link)
+    }
+
+    async fn introduce(&self, target: &Target) -> Outcome<()> {
+        let info = target.info();
+        if let Some(password) = info.password() {
+            let mut authenticate = redis::cmd("AUTH");
+            if let Some(user) = info.username() {
+                authenticate.arg(user);
+            }
+            match self.ask(authenticate.arg(password), 1).await {
+                // In words of its own, which differ by version and quote nothing.
+                Err(Trouble::Redis(error)) if error.code() == Some("ERR") => {
+                    let why = error.detail().unwrap_or_default().to_owned();
+                    return Err(RedisError::from((ErrorKind::AuthenticationFailed, "AUTH", why)).into());
+                }
+                said => said?,
+            };
+        }
+        if info.db() != 0 {
+            self.ask(redis::cmd("SELECT").arg(info.db()), 1).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks, and waits for the last of so many answers.
+    pub(super) async fn ask(&self, command: &Cmd, answers: usize) -> Outcome<Value> {
+        self.send(b"", command, answers).await
+    }
+
+    async fn send(&self, first: &[u8], command: &Cmd, answers: usize) -> Outcome<Value> {
+        let (to, answer) = oneshot::channel();
+        {
+            let mut shared = lock(&self.shared);
+            if let Some(why) = shared.over {
+                return Err(broken(why));
+            }
+            shared.asked.extend((1..answers).map(|_| None));
+            shared.asked.push_back(Some(to));
+            shared.unsent.extend_from_slice(first);
+            command.write_packed_command(&mut shared.unsent);
+            // From here, so that nobody else has to run first. What does not go out now the carrier takes up.
+            let carrier = shared.carrier.clone();
+            if let Poll::Ready(Err(_)) = shared.write(&mut Context::from_waker(&carrier)) {
+                carrier.wake();
+            }
+        }
+        answer.await.unwrap_or(Err(broken(io::ErrorKind::BrokenPipe)))
+    }
+}
+
+impl Drop for Link {
+    /// The carrier would wait for answers that nobody wants any more, on a link where none may come.
+    fn drop(&mut self) {
+        self.carrier.abort();
+    }
+}
+
+impl Shared {
+    fn write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.unsent.is_empty() {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.unsent))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                sent => drop(self.unsent.drain(..sent)),
+            }
+        }
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Nothing comes any more: everybody who waits is told.
+    fn end(&mut self, why: io::ErrorKind) {
+        self.over = Some(why);
+        for asked in self.asked.drain(..).flatten() {
+            // Whoever asked may have given up.
+            let _gone = asked.send(Err(broken(why)));
+        }
+    }
+}
+
+/// What a server said unasked: what kind of message, on which channel, and what.
+pub(super) type Said = [Value; 3];
+
+/// Reads until the connection ends.
+async fn carry(shared: Arc<Mutex<Shared>>, unasked: Option<mpsc::UnboundedSender<Said>>) {
+    let (mut unread, mut coming) = (Vec::new(), Coming::default());
+    loop {
+        let read = poll_fn(|cx| {
+            let mut shared = lock(&shared);
+            if !shared.carrier.will_wake(cx.waker()) {
+                shared.carrier = cx.waker().clone();
+            }
+            if let Poll::Ready(Err(error)) = shared.write(cx) {
+                return Poll::Ready(Err(error));
+            }
+            read_some(&mut *shared.stream, cx, &mut unread)
+        });
+        let why = match read.await {
+            Ok(()) => match give_out(&shared, &mut unread, &mut coming, unasked.as_ref()) {
+                Ok(()) => continue,
+                Err(_odd) => io::ErrorKind::InvalidData,
+            },
+            Err(error) => error.kind(),
+        };
+        return lock(&shared).end(why);
+    }
+}
+
+/// Reads what has come, at least a byte.
+fn read_some(stream: &mut dyn Stream, cx: &mut Context<'_>, unread: &mut Vec<u8>) -> Poll<io::Result<()>> {
+    let mut piece = [std::mem::MaybeUninit::uninit(); PIECE];
+    let mut piece = ReadBuf::uninit(&mut piece);
+    ready!(Pin::new(stream).poll_read(cx, &mut piece))?;
+    if piece.filled().is_empty() {
+        return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+    }
+    if unread.len() > MOST_UNREAD {
+        return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+    }
+    unread.extend_from_slice(piece.filled());
+    Poll::Ready(Ok(()))
+}
+
+/// Gives the answers that are whole to those who wait for them.
+fn give_out(
+    shared: &Mutex<Shared>,
+    unread: &mut Vec<u8>,
+    coming: &mut Coming,
+    unasked: Option<&mpsc::UnboundedSender<Said>>,
+) -> Outcome<()> {
+    let mut from = 0;
+    while let Some(length) = coming.whole(&unread[from..])? {
+        let said = reply::value(&unread[from..from + length])?;
+        from += length;
+        match (unasked, is_message(said)) {
+            (Some(unasked), Ok(message)) => {
+                // Nobody listens any more, and the connection is about to end.
+                let _gone = unasked.send(message);
+            }
+            (None, Ok(message)) => answer(shared, Value::Array(message.into()))?,
+            (_, Err(said)) => answer(shared, said)?,
+        }
+    }
+    unread.drain(..from);
+    Ok(())
+}
+
+fn answer(shared: &Mutex<Shared>, said: Value) -> Outcome<()> {
+    let asked = lock(shared).asked.pop_front();
+    let asked = asked.ok_or_else(|| Trouble::Odd("an answer to nothing".to_owned()))?;
+    if let Some(asked) = asked {
+        // A refusal is an answer to the connection, and an error to who asked, who may have given up.
+        let _gone = asked.send(said.extract_error().map_err(Trouble::from));
+    }
+    Ok(())
+}
+
+/// The message, if it is one, and not an answer.
+fn is_message(said: Value) -> Result<Said, Value> {
+    match said {
+        Value::Array(parts) if matches!(parts.first(), Some(Value::BulkString(kind)) if kind == b"message") => {
+            <Said>::try_from(parts).map_err(Value::Array)
+        }
+        said => Err(said),
+    }
+}
+
+fn broken(why: io::ErrorKind) -> Trouble {
+    Trouble::Redis(io::Error::from(why).into())
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    // There is no step in it that a panic could leave half done.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
