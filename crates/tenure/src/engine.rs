@@ -265,7 +265,8 @@ impl Engine {
     /// request: a limit of the caller's own would have the driver woken once more before it and after it.
     fn limit_departure(&mut self, resource: ResourceName) {
         let Some(occupied) = self.seats.get_mut(&resource) else { return };
-        let (report, clocks, limit) = (self.report.clone(), self.own.clocks.clone(), self.own.timing.ttl() / 3);
+        let (report, clocks, limit) =
+            (self.report.clone(), self.own.clocks.clone(), self.own.timing.ttl() / 3);
         let overdue = tokio::spawn(async move {
             clocks.doze(limit).await;
             // The engine is gone, and with it who waited.

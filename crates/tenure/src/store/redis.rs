@@ -31,7 +31,10 @@ use self::answers::{Past, Views};
 use self::ears::{Ears, channel};
 use self::heard::Heard;
 use self::line::Line;
-use self::scripts::{ASK, CLAIM, CLOSE, EVICT, HELD, OPEN, PAST, Question, READ, RELEASE, RENEW, Script};
+use self::scripts::{
+    ASK, CLAIM, CLOSE, EVICT, HELD, OPEN, PAST, Question, READ, RELEASE, RENEW, SHORT_CLAIM, SHORT_RELEASE,
+    Script,
+};
 use self::server::Server;
 use self::target::Target;
 use self::trouble::{Outcome, Trouble};
@@ -122,7 +125,14 @@ impl RedisStore {
             Call::Release(_) => (&self.claims, &RELEASE),
         };
         let words = self.words_of(request)?;
-        let said = line.carry(request.limit, &self.question(script, &words)).await?;
+        let mut said = redis::Value::Nil;
+        if let Some(short) = self.shortened(&request.call) {
+            said = line.carry(request.limit, &self.question(short, &words)).await?;
+        }
+        // It has done nothing, because it is not what is usual.
+        if said == redis::Value::Nil {
+            said = line.carry(request.limit, &self.question(script, &words)).await?;
+        }
         let answer = answers::answer(&request.call, said)?;
         // The others did not tell the server from which life we come.
         let told = !matches!(request.call, Call::Held | Call::Close(_));
@@ -131,6 +141,21 @@ impl RedisStore {
             self.target.start_over();
         }
         Ok(answer)
+    }
+
+    /// What knows only the usual case, where this is likely to be one: somebody gives up a ticket, or was called to take
+    /// it.
+    fn shortened(&self, call: &Call) -> Option<&'static Script> {
+        match call {
+            Call::Release(leaves) => {
+                let alone = leaves.len() == 1 && leaves[0].how != Leaving::SteppedDown;
+                alone.then_some(&SHORT_RELEASE)
+            }
+            Call::Claim(wants) if wants.len() == 1 && wants[0].tickets.count() == 1 => {
+                self.ears.was_called().then_some(&SHORT_CLAIM)
+            }
+            _ => None,
+        }
     }
 
     /// What a script is told of a request.

@@ -104,6 +104,7 @@ local function gather(names, whole)
     cases[name] = case
   end
   for index, place in ipairs(fields('place:' .. lease .. '\0', apart)) do
+    if place == '' then place = nil end
     if place and (#place ~= 42 or not match(place, '^%d+$')) then
       return nil, damaged(apart[index], 'a place in its queue')
     end
@@ -131,6 +132,7 @@ end
 -- lives, so it is given the longest time that it can still have.
 local function adopt(owner)
   expiries[owner] = now + math.floor(longest / 1000)
+  call('HSET', STATE, 'until:' .. owner, int(expiries[owner]))
   call('ZADD', LEASES, int(expiries[owner]), owner)
   if not about(owner) then
     local row = int(longest) .. ' ' .. time .. ' - ?'

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -56,11 +56,14 @@ impl Listener {
     }
 
     /// What is not understood is as good as lost: looking again has to do.
-    fn hear(&mut self, payload: &[u8]) {
+    fn hear(&mut self, payload: &[u8], called: &AtomicBool) {
         match self {
             Self::Lease(lease, to) => {
-                // Who is gone is noticed later.
-                hint(*lease, payload).into_iter().for_each(|hint| drop(to.send(hint)));
+                if let Some(hint) = hint(*lease, payload) {
+                    called.fetch_or(hint.after.is_zero(), Ordering::Relaxed);
+                    // Who is gone is noticed later.
+                    let _gone = to.send(hint);
+                }
             }
             Self::Audience(resource, all) => {
                 if let Some(message) = message(resource, payload) {
@@ -78,6 +81,8 @@ pub(super) struct Ears {
     ear: tokio::sync::Mutex<Option<Arc<Ear>>>,
     /// The shortest ttl of a worker here, in milliseconds.
     shortest_ttl: Arc<AtomicU64>,
+    /// Somebody was told that a ticket is free, and has not claimed since.
+    called: Arc<AtomicBool>,
 }
 
 /// A subscribed connection. When it ends so do the streams of all who listened.
@@ -129,6 +134,7 @@ impl Ears {
             namespace: namespace.to_owned(),
             ear: tokio::sync::Mutex::new(None),
             shortest_ttl: Arc::new(AtomicU64::new(u64::MAX)),
+            called: Arc::default(),
         }
     }
 
@@ -136,6 +142,11 @@ impl Ears {
     pub(super) fn suit(&self, ttl: Duration) {
         let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         self.shortest_ttl.fetch_min(millis, Ordering::Relaxed);
+    }
+
+    /// Whether the next claim is likely to be that of one who was called. Said once per call, of whoever claims first.
+    pub(super) fn was_called(&self) -> bool {
+        self.called.swap(false, Ordering::Relaxed)
     }
 
     /// Subscribes to the wake-ups for this lease.
@@ -197,6 +208,7 @@ impl Ears {
             leaving: leaving.clone(),
             joining,
             shortest_ttl: self.shortest_ttl.clone(),
+            called: self.called.clone(),
         };
         Ok(Ear { link, listeners, listening: tokio::spawn(listening.run()), leaving, joins })
     }
@@ -217,12 +229,14 @@ struct Listening {
     leaving: Leaving,
     joining: mpsc::UnboundedReceiver<Join>,
     shortest_ttl: Arc<AtomicU64>,
+    called: Arc<AtomicBool>,
 }
 
 impl Listening {
     async fn run(mut self) {
         // Set again only when it has rung: most of the time something was said meanwhile.
-        let (mut quiet, mut heard_at) = (pin!(tokio::time::sleep(silence(&self.shortest_ttl))), Instant::now());
+        let (mut quiet, mut heard_at) =
+            (pin!(tokio::time::sleep(silence(&self.shortest_ttl))), Instant::now());
         loop {
             tokio::select! {
                 // What came before one joins is not for that one.
@@ -267,7 +281,7 @@ impl Listening {
         let Ok(channel) = std::str::from_utf8(channel) else { return };
         let mut listeners = lock(&self.listeners);
         if let Some(listener) = listeners.as_mut().and_then(|listeners| listeners.get_mut(channel)) {
-            listener.hear(payload);
+            listener.hear(payload, &self.called);
         }
     }
 

@@ -6,10 +6,10 @@
 -- sorted set with all scores 0, ordered by its text: the parts of a row are separated by \0, which no name contains.
 -- Times are in microseconds, spans in nanoseconds; all numbers are whole and below 2^53.
 local STATE = KEYS[1]      -- hash: what is looked up by its name, see below
-local LEASES = KEYS[2]     -- sorted set: lease -> when it expires, of all that are not marked dead
-local QUEUE = KEYS[3]      -- rows: resource \0 place, lease
-local HELD = KEYS[4]       -- rows: lease \0 resource \0 ticket, token
-local HISTORY = KEYS[5]    -- stream, capped: when, what, ticket, term, token \0 resource \0 worker
+local QUEUE = KEYS[2]      -- rows: resource \0 place, lease
+local HELD = KEYS[3]       -- rows: lease \0 resource \0 ticket, token
+local HISTORY = KEYS[4]    -- stream, capped: when, what, ticket, term, token \0 resource \0 worker
+local LEASES = KEYS[5]     -- sorted set: lease -> when it expires, of all that are not marked dead
 local NAMES = KEYS[6]      -- rows: resource
 local ENDED = KEYS[7]      -- hash: lease -> when and why it was marked dead
 local GONE = KEYS[8]       -- sorted set: lease -> when it ended, of those that hold nothing any more
@@ -22,9 +22,10 @@ local NOTICES = KEYS[10]   -- rows: lease \0 resource \0 token, wish
 --   made, jobs             whether a resource, or a job, was ever made
 --   lease:LEASE            ttl, when it was opened, its channel, its label
 --   renewed:LEASE          its newest renewal
+--   until:LEASE            what LEASES has of it, for those who have other fields to read anyway
 --   noticed:LEASE          that rows in NOTICES may be about it
 --   newest:LEASE\0NAME     the newest claim and the newest release of a resource by it
---   place:LEASE\0NAME      its place in the queue
+--   place:LEASE\0NAME      its place in the queue; empty where it has none any more
 --   resource:NAME          tickets, who set them (opened at, lease, seq), arrivals, term, token, seats
 --   seat:NAME\0TICKET      since when, and of one that is held lease, term, token
 
@@ -63,14 +64,9 @@ end
 local run = sub(replication, last + 1, last + 32)
 
 -- What is known of the life and of the leases as a whole.
-local meta, quarantine, longest
-
--- Reads it, and whatever other fields are asked for at once: they follow from the sixth on.
-local function look_up(...)
-  meta = call('HMGET', STATE, 'run', 'quarantine', 'longest', 'from', 'made', ...)
-  quarantine = meta[2] and (tonumber(meta[2]) or now) -- one that cannot be read has just begun
-  longest = tonumber(meta[3] or '0')
-end
+local meta = call('HMGET', STATE, 'run', 'quarantine', 'longest', 'from', 'made')
+local quarantine = meta[2] and (tonumber(meta[2]) or now) -- one that cannot be read has just begun
+local longest = tonumber(meta[3] or '0')
 
 -- What every answer carries.
 local function answer(...)
@@ -82,6 +78,6 @@ local function entry(at, what, name, worker, ticket, term, token)
   return at .. ' ' .. what .. ' ' .. ticket .. ' ' .. term .. ' ' .. token .. '\0' .. name .. '\0' .. worker
 end
 
-local function write_down(by, entry)
-  return by('XADD', HISTORY, 'MAXLEN', '~', HISTORY_KEPT, '*', 'e', entry)
+local function write_down(entry)
+  call('XADD', HISTORY, 'MAXLEN', '~', HISTORY_KEPT, '*', 'e', entry)
 end

@@ -35,7 +35,9 @@ if known then
   return answer(lives(lease, judged) and 'opened' or 'gone')
 end
 if expiry(lease) or call('HGET', ENDED, lease) or rows(HELD, lease, 1)[1] then return answer('gone') end
-call('HSET', STATE, 'lease:' .. lease, ARGV[6] .. ' ' .. time .. ' ' .. ARGV[7] .. ' ' .. ARGV[8])
+local expires_at = int(now + math.floor(ttl / 1000))
+call('HSET', STATE, 'lease:' .. lease, ARGV[6] .. ' ' .. time .. ' ' .. ARGV[7] .. ' ' .. ARGV[8],
+  'until:' .. lease, expires_at)
 call('HSET', METADATA, lease, ARGV[9])
-call('ZADD', LEASES, int(now + math.floor(ttl / 1000)), lease)
+call('ZADD', LEASES, expires_at, lease)
 return answer('opened')

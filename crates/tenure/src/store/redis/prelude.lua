@@ -1,6 +1,4 @@
 -- What most operations need: what can be said of leases, and the one judgement of life. Follows the head.
-if not meta then look_up() end
-
 local AT_ONCE = 4000 -- values that one command takes: Lua's stack holds 8000
 
 -- What may only be written to, later: a key of another kind is an error here already, before anything is written.
@@ -99,13 +97,13 @@ end
 
 -- Forgets what the lease last asked for, and what stands for its worker.
 local function drop_requests(lease)
-  local fields = {'noticed:' .. lease}
+  local fields = {'noticed:' .. lease, 'until:' .. lease}
   for _, row in ipairs(rows(NEWEST, lease)) do
     if #fields == AT_ONCE then
       call('HDEL', STATE, unpack(fields))
       fields = {}
     end
-    fields[#fields + 1] = 'newest:' .. row
+    fields[#fields + 1], fields[#fields + 2] = 'newest:' .. row, 'place:' .. row
   end
   call('HDEL', STATE, unpack(fields))
   drop_rows(NEWEST, lease)

@@ -5,10 +5,6 @@
 runs_at_the_limit()
 local judged = begin()
 if not judged then return answer('gone') end
-if unheard then
-  wake(find(name), lease, judged)
-  return answer('released', {{'free'}})
-end
 
 local whole = {}
 for index = FIRST, #ARGV, 2 do

@@ -12,6 +12,7 @@ local notices = rows(NOTICES, lease, 65)
 for index, row in ipairs(notices) do
   notices[index] = sub(row, #lease + 2)
 end
-call('HSET', STATE, 'renewed:' .. lease, ARGV[2])
-call('ZADD', LEASES, int(now + math.floor(ttl / 1000)), lease)
+local expires_at = int(now + math.floor(ttl / 1000))
+call('HSET', STATE, 'renewed:' .. lease, ARGV[2], 'until:' .. lease, expires_at)
+call('ZADD', LEASES, expires_at, lease)
 return answer('kept', notices)

@@ -143,7 +143,10 @@ mod tests {
             ("$0\r\n\r\n", text("")),
             ("$4\r\na\r\nb\r\n", text("a\r\nb")),
             ("*0\r\n", Value::Array(Vec::new())),
-            ("*2\r\n*1\r\n$1\r\nx\r\n:5\r\n", Value::Array(vec![Value::Array(vec![text("x")]), Value::Int(5)])),
+            (
+                "*2\r\n*1\r\n$1\r\nx\r\n:5\r\n",
+                Value::Array(vec![Value::Array(vec![text("x")]), Value::Int(5)]),
+            ),
         ];
         for (bytes, means) in kinds {
             assert_eq!(Coming::default().whole(bytes.as_bytes()).expect("it is sound"), Some(bytes.len()));
@@ -170,7 +173,17 @@ mod tests {
     fn what_is_no_answer_is_refused() {
         let deep = "*1\r\n".repeat(40) + ":1\r\n";
         let endless = "+".repeat(LONGEST_LINE + 1);
-        let refused = ["\r\n", "?\r\n", "$x\r\n", "$-2\r\n", ":1\n", "$99999999999\r\n", "$1\r\nabc\r\n", &deep, &endless];
+        let refused = [
+            "\r\n",
+            "?\r\n",
+            "$x\r\n",
+            "$-2\r\n",
+            ":1\n",
+            "$99999999999\r\n",
+            "$1\r\nabc\r\n",
+            &deep,
+            &endless,
+        ];
         for bytes in refused {
             let whole = Coming::default().whole(bytes.as_bytes());
             let told = whole.and_then(|end| value(&bytes.as_bytes()[..end.unwrap_or(0)]));

@@ -18,12 +18,11 @@ pub(super) struct Script {
 }
 
 macro_rules! scripts {
-    ($($name:ident: $([$($first:literal)*])? $($file:literal)* $(, wakes: $wakes:literal)?;)+) => {
+    ($($name:ident: $($file:literal)* $(, wakes: $wakes:literal)?;)+) => {
         $(
             pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
                 let code = concat!(
                     include_str!("head.lua"),
-                    $($(include_str!(concat!($first, ".lua")),)*)?
                     include_str!("prelude.lua"),
                     "return (function()\n",
                     $(include_str!(concat!($file, ".lua")),)*
@@ -35,15 +34,14 @@ macro_rules! scripts {
     };
 }
 
-// All begin with the head; what stands in brackets decides the usual case before anything else is made ready. What follows the
-// prelude is a function within it: Lua then finds what that takes from the prelude by its number, and not by a walk over
+// All begin with the head, but for the short ones below. What follows the prelude is a function within it: Lua then finds what that takes from the prelude by its number, and not by a walk over
 // all variables between, which with every run took as long as fifteen commands.
 scripts! {
     OPEN: "open";
     RENEW: "renew";
     HELD: "held";
-    CLAIM: ["usual" "usual_claim"] "tickets" "claims" "claim";
-    RELEASE: ["usual" "usual_release"] "tickets" "claims" "release", wakes: true;
+    CLAIM: "tickets" "claims" "claim";
+    RELEASE: "tickets" "claims" "release", wakes: true;
     CLOSE: "tickets" "close", wakes: true;
     ASK: "tickets" "wishes" "ask";
     EVICT: "tickets" "wishes" "evict", wakes: true;
@@ -56,9 +54,15 @@ scripts! {
     PUBLISH: "tickets" "holder" "publish";
 }
 
+/// The usual release and the usual claim, by themselves.
+pub(super) static SHORT_RELEASE: LazyLock<Script> =
+    LazyLock::new(|| Script::of(include_str!("short_release.lua"), true));
+pub(super) static SHORT_CLAIM: LazyLock<Script> =
+    LazyLock::new(|| Script::of(include_str!("short_claim.lua"), false));
+
 /// What the keys of a namespace are called, in the order in which the scripts take them.
 const KEYS: [&str; 13] = [
-    "state", "leases", "queue", "held", "history", "names", "ended", "gone", "newest", "notices", "metadata",
+    "state", "queue", "held", "history", "leases", "names", "ended", "gone", "newest", "notices", "metadata",
     "jobs", "runs",
 ];
 

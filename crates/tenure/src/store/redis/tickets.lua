@@ -248,7 +248,7 @@ local function owners_of(resource)
 end
 
 local function record(resource, worker, seat, what, at)
-  write_down(call, entry(int(at), what, resource.name, worker, seat.ticket, seat.term, seat.token))
+  write_down(entry(int(at), what, resource.name, worker, seat.ticket, seat.term, seat.token))
 end
 
 -- Frees a ticket, everywhere where it is written down.
