@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use crate::dice::Dice;
 
 /// What is fuzzed, and its share of all inputs, in thousandths. What costs more to judge has a smaller one.
-const TARGETS: [(&str, u64); 17] = [
-    ("names", 150),
+const TARGETS: [(&str, u64); 18] = [
+    ("names", 100),
     ("fences", 100),
     ("store_urls", 80),
     ("redis_urls", 60),
     ("postgres_urls", 20),
     ("redis_answers", 110),
+    ("redis_bytes", 50),
     ("redis_words", 80),
     ("postgres_answers", 80),
     ("sqlite_datagrams", 80),

@@ -18,9 +18,10 @@ mod target;
 mod trouble;
 mod wire;
 
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tenure_core::{
     Answer, Asked, Call, Closing, Happened, Holder, JobAct, JobSaid, JobStep, JobView, Label, LeaseId,
@@ -60,6 +61,7 @@ pub struct RedisStore {
     reads: Line,
     ears: Ears,
     heard: Heard,
+    shared: Mutex<HashSet<ResourceName>>,
 }
 
 impl RedisStore {
@@ -102,6 +104,7 @@ impl RedisStore {
             reads: line(),
             ears: Ears::of(target.clone(), namespace.as_str()),
             heard: Heard::default(),
+            shared: Mutex::default(),
             namespace: namespace.clone(),
             target,
         })
@@ -124,18 +127,20 @@ impl RedisStore {
             Call::Claim(_) => (&self.claims, &CLAIM),
             Call::Release(_) => (&self.claims, &RELEASE),
         };
-        let words = self.words_of(request)?;
+        let (words, until) = (self.words_of(request)?, Instant::now() + request.limit);
         let mut said = redis::Value::Nil;
         if let Some(short) = self.shortened(&request.call) {
             said = line.carry(request.limit, &self.question(short, &words)).await?;
         }
-        // It has done nothing, because it is not what is usual.
+        // Some were not told from which life we come, and the short release does not ask which one it is in.
+        let mut told = matches!(request.call, Call::Open { .. } | Call::Renew | Call::Claim(_));
         if said == redis::Value::Nil {
-            said = line.carry(request.limit, &self.question(script, &words)).await?;
+            // It has done nothing, because it is not what is usual.
+            let left = until.saturating_duration_since(Instant::now());
+            said = line.carry(left, &self.question(script, &words)).await?;
+            told |= matches!(request.call, Call::Release(_));
         }
         let answer = answers::answer(&request.call, said)?;
-        // The others did not tell the server from which life we come.
-        let told = !matches!(request.call, Call::Held | Call::Close(_));
         if told && self.heard.note(answer.stamp) {
             // Whatever was connected before may still lead to the life before.
             self.target.start_over();
@@ -148,14 +153,29 @@ impl RedisStore {
     fn shortened(&self, call: &Call) -> Option<&'static Script> {
         match call {
             Call::Release(leaves) => {
-                let alone = leaves.len() == 1 && leaves[0].how != Leaving::SteppedDown;
-                alone.then_some(&SHORT_RELEASE)
+                let [leave] = leaves.as_slice() else { return None };
+                let usual = leave.how != Leaving::SteppedDown && !self.shared().contains(&leave.resource);
+                usual.then_some(&SHORT_RELEASE)
             }
-            Call::Claim(wants) if wants.len() == 1 && wants[0].tickets.count() == 1 => {
-                self.ears.was_called().then_some(&SHORT_CLAIM)
+            Call::Claim(wants) => {
+                for want in wants {
+                    if want.tickets.count() == 1 {
+                        self.shared().remove(&want.resource);
+                    } else {
+                        self.shared().insert(want.resource.clone());
+                    }
+                }
+                let alone = wants.len() == 1 && wants[0].tickets.count() == 1;
+                (alone && self.ears.was_called()).then_some(&SHORT_CLAIM)
             }
             _ => None,
         }
+    }
+
+    /// The resources that were last claimed here with more than one ticket.
+    fn shared(&self) -> MutexGuard<'_, HashSet<ResourceName>> {
+        // There is no step in it that a panic could leave half done.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a script is told of a request.

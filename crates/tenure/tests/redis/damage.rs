@@ -119,8 +119,8 @@ async fn a_hand_over_over_a_damaged_key_happens_as_a_whole_or_not_at_all() {
             }
             // It can do without what is damaged.
             Ok(answer) => {
-                let needless =
-                    ["names", "ended", "gone", "newest", "notices"].map(|key| format!("{{tenure}}:{key}"));
+                let needless = ["leases", "names", "ended", "gone", "newest", "notices"];
+                let needless = needless.map(|key| format!("{{tenure}}:{key}"));
                 let done = match &answer.said {
                     Said::Claimed(said) => matches!(said[..], [Claimed::Granted(_)]),
                     Said::Released(said) => said[..] == [Released::Free],

@@ -6,6 +6,7 @@ use testkit::fuzz::{Maker, Verdict, fuzz, is_a_sentence, keeps_secrets, url_with
 
 use super::answers::{self, jobs};
 use super::ears;
+use super::reply::{self, Coming};
 use super::server::Server;
 use super::target::Target;
 use crate::store::Entry;
@@ -224,5 +225,55 @@ fn redis_words() {
         }
         server.concerns().iter().for_each(|concern| is_a_sentence(&concern.what));
         if hint.is_some() || message.is_some() { Verdict::Accepted } else { Verdict::Refused }
+    });
+}
+
+/// As a server would write it.
+fn written(value: &Value, to: &mut Vec<u8>) {
+    match value {
+        Value::Array(parts) => {
+            to.extend(format!("*{}\r\n", parts.len()).bytes());
+            parts.iter().for_each(|part| written(part, to));
+        }
+        Value::BulkString(bytes) => {
+            to.extend(format!("${}\r\n", bytes.len()).bytes());
+            to.extend(bytes.iter().copied().chain(*b"\r\n"));
+        }
+        other => panic!("not among what is sound: {other:?}"),
+    }
+}
+
+/// What comes over a connection, in whatever pieces: they make no difference, and where the library understands it, it
+/// understands the same.
+#[test]
+fn redis_bytes() {
+    let make = |make: &mut Maker| {
+        let mut bytes = Vec::new();
+        match make.below(6) {
+            0 => bytes.extend_from_slice(b"-ERR it refused\r\n+OK\r\n:17\r\n$-1\r\n*-1\r\n"),
+            _ => written(&sound(make.below(15)), &mut bytes),
+        }
+        let bytes = if make.is_one_of(4) { bytes } else { make.bytes(&[&bytes]) };
+        let cut = make.below(bytes.len() + 1);
+        (bytes, cut)
+    };
+    fuzz("redis_bytes", make, |(bytes, cut)| {
+        let whole = Coming::default().whole(bytes);
+        let mut coming = Coming::default();
+        let in_pieces = match coming.whole(&bytes[..*cut]) {
+            Ok(None) => coming.whole(bytes),
+            early => early,
+        };
+        assert_eq!(whole.as_ref().ok(), in_pieces.as_ref().ok());
+        let said = whole.map(|end| end.map(|end| (&bytes[..end], reply::value(&bytes[..end]))));
+        match &said {
+            Ok(Some((bytes, Ok(said)))) => {
+                if let Ok(theirs) = redis::parse_redis_value(bytes) {
+                    assert_eq!(*said, theirs);
+                }
+                Verdict::Accepted
+            }
+            _ => Verdict::Refused,
+        }
     });
 }

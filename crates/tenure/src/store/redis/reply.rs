@@ -9,8 +9,10 @@ use super::trouble::{Outcome, Trouble};
 
 /// What a line may have before its end: no number needs as much, and no refusal has more to say.
 const LONGEST_LINE: usize = 64 << 10;
-/// What a server takes or gives in one piece.
-const LARGEST: usize = 512 << 20;
+/// None of our answers has a thousandth of it in one piece.
+const LARGEST: usize = 64 << 20;
+/// Nor so many parts in one list.
+const MOST_PARTS: usize = 1 << 20;
 /// None of our answers has half as many lists within lists.
 const DEEPEST: usize = 16;
 
@@ -40,7 +42,7 @@ impl Coming {
                     None => next,
                 },
                 Some((b'*', length)) => {
-                    self.values += count(length)?.unwrap_or(0) as u64;
+                    self.values += parts(length)?.unwrap_or(0) as u64;
                     next
                 }
                 _ => next,
@@ -77,15 +79,15 @@ fn part(bytes: &[u8], from: usize, depth: usize) -> Outcome<(Value, usize)> {
             }
         }
         b'*' => {
-            let Some(length) = count(rest)? else { return Ok((Value::Nil, next)) };
+            let Some(length) = parts(rest)? else { return Ok((Value::Nil, next)) };
             let depth = depth.checked_sub(1).ok_or_else(|| odd("too many lists within lists"))?;
-            let (mut parts, mut next) = (Vec::new(), next);
+            let (mut values, mut next) = (Vec::new(), next);
             for _ in 0..length {
                 let (value, end) = part(bytes, next, depth)?;
-                parts.push(value);
+                values.push(value);
                 next = end;
             }
-            Ok((Value::Array(parts), next))
+            Ok((Value::Array(values), next))
         }
         _ => Err(odd("a value of another kind")),
     }
@@ -102,12 +104,21 @@ fn line(bytes: &[u8], from: usize) -> Outcome<Option<(&[u8], usize)>> {
     }
 }
 
-/// How many bytes or parts follow; nothing for what is not there.
+/// How many bytes follow; nothing for what is not there.
 fn count(digits: &[u8]) -> Outcome<Option<usize>> {
+    up_to(LARGEST, digits)
+}
+
+/// How many parts follow; nothing for what is not there.
+fn parts(digits: &[u8]) -> Outcome<Option<usize>> {
+    up_to(MOST_PARTS, digits)
+}
+
+fn up_to(most: usize, digits: &[u8]) -> Outcome<Option<usize>> {
     match number(digits)? {
         -1 => Ok(None),
         count => match usize::try_from(count) {
-            Ok(count) if count <= LARGEST => Ok(Some(count)),
+            Ok(count) if count <= most => Ok(Some(count)),
             _ => Err(odd("a length that cannot be")),
         },
     }
@@ -180,6 +191,7 @@ mod tests {
             "$-2\r\n",
             ":1\n",
             "$99999999999\r\n",
+            "*9999999\r\n",
             "$1\r\nabc\r\n",
             &deep,
             &endless,

@@ -31,7 +31,7 @@ if not label or not token or not claimed or not match(found[7] or '', '^%d+$') t
 if seq <= tonumber(claimed) or seq <= tonumber(released) then return false end
 local first = call('ZRANGEBYLEX', QUEUE, '[' .. name .. '\0', '(' .. name .. '\1', 'LIMIT', '0', '1')[1]
 if first ~= name .. '\0' .. (found[9] or '') .. ' ' .. lease then return false end
-if not found[10] or tonumber(found[10]) <= now then return false end
+if (tonumber(found[10] or '') or 0) <= now then return false end
 
 if tonumber(opened_at) > tonumber(set_at) or (lease == set_by and seq > tonumber(set_seq)) then
   set_at, set_by, set_seq = opened_at, lease, ARGV[2]

@@ -1,6 +1,7 @@
 -- release(lease, seq, judged_by, longest, seen, resource, how) as it mostly is: one resource with one ticket, of a lease that
 -- lives by the server's own clock, and nothing new, standing, damaged, deaf or dead in sight. Says nothing, and has written
--- nothing, where it is not: then release.lua is to say it, which says the same of these. Most hand-overs are of this kind, and
+-- nothing, where it is not: then release.lua is to say it, which says the same of these (but for a lease that only `until:`
+-- knows, because somebody deleted LEASES: it lives here until its next renewal). Most hand-overs are of this kind, and
 -- take less than half as long this way: so it has no functions, no more keys than it needs, and passes on as text what it read as
 -- text.
 --
@@ -27,7 +28,7 @@ if not label or not match(found[6] or '', '^1 %d+ %x+ %d+ %d+ %d+ %d+ 1$') then 
 local holder, term, token = match(found[7] or '', '^%d+ (%x+) (%d+) (%d+)$')
 local claimed, released = match(found[8] or '', '^(%d+) (%d+)$')
 if holder ~= lease or not claimed or seq <= tonumber(claimed) or seq <= tonumber(released) then return false end
-if not found[9] or tonumber(found[9]) <= now then return false end
+if (tonumber(found[9] or '') or 0) <= now then return false end
 
 -- The first two who wait: the first may take the ticket now, the second is to look when it has not.
 local queue = call('ZRANGEBYLEX', QUEUE, '[' .. name .. '\0', '(' .. name .. '\1', 'LIMIT', '0', '2')
@@ -39,13 +40,16 @@ if queue[1] then
     fields[2 * index - 1], fields[2 * index] = 'until:' .. waiter, 'lease:' .. waiter
   end
   local about = call('HMGET', STATE, unpack(fields))
+  local channels, spans = {}, {}
   for index = 1, #queue do
-    local lives_until, ttl, channel = about[2 * index - 1], match(about[2 * index] or '', '^(%d+) %d+ (%S+) ')
-    if not lives_until or tonumber(lives_until) <= now or not ttl then return false end
-    local after = '0'
-    if index > 1 then after = string.format('%.0f', math.max(100000000, math.floor(ttl / 150))) end
-    -- Who does not listen is passed over, and that is not usual. A hint too many does no harm.
-    if call('PUBLISH', channel, after .. ' ' .. name) == 0 then return false end
+    local ttl, channel = match(about[2 * index] or '', '^(%d+) %d+ (%S+) ')
+    if not ttl or (tonumber(about[2 * index - 1] or '') or 0) <= now then return false end
+    channels[index] = channel
+    spans[index] = index > 1 and string.format('%.0f', math.max(100000000, math.floor(ttl / 150))) or '0'
+  end
+  -- Who does not listen is passed over, and that is not usual. A hint too many does no harm.
+  for index, channel in ipairs(channels) do
+    if call('PUBLISH', channel, spans[index] .. ' ' .. name) == 0 then return false end
   end
 end
 

@@ -78,8 +78,7 @@ impl Target {
             return Err(refused("ca, cert and key belong to rediss://"));
         }
         let tls = if secure { Some(parameters.connector()?) } else { None };
-        // The server's list of clients would name the library; asking for that needs a right that nothing else needs.
-        let info = parsed.redis_settings().clone().set_skip_set_lib_name();
+        let info = parsed.redis_settings().clone();
         Ok(Self { first: place.clone(), place: Mutex::new(place), moves: AtomicU64::new(0), info, tls })
     }
 

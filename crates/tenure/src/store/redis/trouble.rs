@@ -9,8 +9,10 @@ use crate::Error;
 /// Why an operation did not come about.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The server refused, or the connection broke.
+    /// The server refused.
     Redis(RedisError),
+    /// The connection ended, or brought what is no answer.
+    Broken(io::Error),
     /// There is no connection.
     Connection(io::Error),
     /// It took too long.
@@ -61,7 +63,7 @@ impl Trouble {
     /// Whether nothing more will come over this connection.
     pub(super) fn breaks_connection(&self) -> bool {
         match self {
-            Self::Connection(_) | Self::Late => true,
+            Self::Connection(_) | Self::Broken(_) | Self::Late => true,
             Self::Redis(error) => error.is_unrecoverable_error() || error.code() == Some("READONLY"),
             Self::Odd(_) | Self::Damaged(_) | Self::Told(_) => false,
         }
@@ -76,6 +78,9 @@ impl Trouble {
             Self::Odd(how) => Error::corrupt(format!("{what}: it said what Tenure never wrote: {how}")),
             Self::Damaged(name) => damaged(&what, &name),
             Self::Connection(error) => refused_connection(&what, error),
+            Self::Broken(error) => {
+                Error::unavailable(format!("{what}: the connection broke")).because(error)
+            }
             Self::Redis(error) => refused_by_server(&what, error),
         }
     }

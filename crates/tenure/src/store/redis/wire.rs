@@ -20,7 +20,9 @@ use super::trouble::{Outcome, Trouble};
 /// How much is read at once.
 const PIECE: usize = 16 << 10;
 /// As much as a server says in one piece, and some more.
-const MOST_UNREAD: usize = 600 << 20;
+const MOST_UNREAD: usize = 80 << 20;
+/// What is kept for the next answer, after a large one.
+const MOST_KEPT: usize = 1 << 20;
 
 /// A connection to a server that can be used, as long as somebody uses it.
 pub(super) struct Wire {
@@ -58,7 +60,7 @@ impl Wire {
 /// A connection on which commands are answered in order; what the server says unasked goes elsewhere.
 pub(super) struct Link {
     shared: Arc<Mutex<Shared>>,
-    pub(super) carrier: JoinHandle<()>,
+    carrier: JoinHandle<()>,
 }
 
 struct Shared {
@@ -96,10 +98,11 @@ impl Link {
                 authenticate.arg(user);
             }
             match self.ask(authenticate.arg(password), 1).await {
-                // In words of its own, which differ by version and quote nothing.
+                // Not in its own words: a server that does not know the command quotes what it was given.
                 Err(Trouble::Redis(error)) if error.code() == Some("ERR") => {
-                    let why = error.detail().unwrap_or_default().to_owned();
-                    return Err(RedisError::from((ErrorKind::AuthenticationFailed, "AUTH", why)).into());
+                    return Err(
+                        RedisError::from((ErrorKind::AuthenticationFailed, "AUTH was refused")).into()
+                    );
                 }
                 said => said?,
             };
@@ -228,6 +231,9 @@ fn give_out(
         }
     }
     unread.drain(..from);
+    if unread.is_empty() && unread.capacity() > MOST_KEPT {
+        *unread = Vec::new();
+    }
     Ok(())
 }
 
@@ -252,10 +258,100 @@ fn is_message(said: Value) -> Result<Said, Value> {
 }
 
 fn broken(why: io::ErrorKind) -> Trouble {
-    Trouble::Redis(io::Error::from(why).into())
+    Trouble::Broken(why.into())
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     // There is no step in it that a panic could leave half done.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// One who is connected, and the other end.
+    async fn connected(password: &str) -> (impl Future<Output = Outcome<Link>>, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let target = Target::of(&format!("redis://{password}127.0.0.1:{port}")).expect("a target");
+        (async move { Link::to(&target, None).await }, listener)
+    }
+
+    async fn hear(stream: &mut TcpStream, what: &str) {
+        let mut heard = vec![0; what.len()];
+        stream.read_exact(&mut heard).await.expect("a request");
+        assert_eq!(String::from_utf8_lossy(&heard), what);
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_leaves_the_answers_of_the_others_in_order() {
+        let (link, listener) = connected("").await;
+        let (link, accepted) = tokio::join!(link, listener.accept());
+        let (link, mut server) = (link.expect("a link"), accepted.expect("a connection").0);
+        let [one, two, three] = ["A", "B", "C"].map(redis::cmd);
+
+        tokio::select! {
+            biased;
+            said = link.ask(&one, 1) => panic!("nobody answered: {said:?}"),
+            () = std::future::ready(()) => {}
+        }
+        let answered = async {
+            for word in ["A", "B", "C"] {
+                hear(&mut server, &format!("*1\r\n$1\r\n{word}\r\n")).await;
+            }
+            // In pieces, as they may come.
+            for piece in ["+a\r", "\n$1\r\nb", "\r\n", ":3\r\n"] {
+                server.write_all(piece.as_bytes()).await.expect("it is sent");
+                tokio::task::yield_now().await;
+            }
+        };
+        let (b, c, ()) = tokio::join!(link.ask(&two, 1), link.ask(&three, 1), answered);
+
+        assert_eq!(b.expect("an answer"), Value::BulkString(b"b".to_vec()));
+        assert_eq!(c.expect("an answer"), Value::Int(3));
+    }
+
+    #[tokio::test]
+    async fn everybody_is_told_when_the_connection_ends_or_says_what_nobody_asked() {
+        for last in ["", ":1\r\n:2\r\n:3\r\n", "?\r\n"] {
+            let (link, listener) = connected("").await;
+            let (link, accepted) = tokio::join!(link, listener.accept());
+            let (link, mut server) = (link.expect("a link"), accepted.expect("a connection").0);
+            let [one, two] = ["A", "B"].map(redis::cmd);
+
+            let over = async {
+                hear(&mut server, "*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n").await;
+                server.write_all(last.as_bytes()).await.expect("it is sent");
+                drop(server);
+            };
+            let (a, b, ()) = tokio::join!(link.ask(&one, 1), link.ask(&two, 1), over);
+
+            assert_eq!((a.is_ok(), b.is_ok()), (last.starts_with(':'), last.starts_with(':')), "{last:?}");
+            let later = link.ask(&one, 1).await.expect_err("it is over");
+            assert!(later.breaks_connection(), "{later:?}");
+        }
+    }
+
+    /// One that does not know the command quotes what it was given.
+    #[tokio::test]
+    async fn a_refused_password_is_not_told() {
+        let (link, listener) = connected("me:secret@").await;
+        let refused = async {
+            let mut server = listener.accept().await.expect("a connection").0;
+            hear(&mut server, "*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$6\r\nsecret\r\n").await;
+            let said = "-ERR unknown command 'AUTH', with args beginning with: 'me' 'secret'\r\n";
+            server.write_all(said.as_bytes()).await.expect("it is sent");
+            server
+        };
+        let (link, _server) = tokio::join!(link, refused);
+
+        let Err(trouble) = link else { panic!("it was let in") };
+        let told = trouble.told("open", "redis://cache");
+        assert_eq!(told.kind(), crate::Kind::Refused);
+        assert!(!format!("{told:?}").contains("secret"), "{told:?}");
+    }
 }
