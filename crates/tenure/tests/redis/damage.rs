@@ -119,7 +119,7 @@ async fn a_hand_over_over_a_damaged_key_happens_as_a_whole_or_not_at_all() {
             }
             // It can do without what is damaged.
             Ok(answer) => {
-                let needless = ["leases", "held", "names", "ended", "gone", "newest", "notices"];
+                let needless = ["leases", "names", "ended", "gone", "newest", "notices"];
                 let needless = needless.map(|key| format!("{{tenure}}:{key}"));
                 let done = match &answer.said {
                     Said::Claimed(said) => matches!(said[..], [Claimed::Granted(_)]),

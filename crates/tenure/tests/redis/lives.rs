@@ -169,7 +169,7 @@ async fn a_resource_of_which_a_part_is_lost_is_granted_to_nobody() {
     let (record, seat) = (&["resource:job"][..], &["seat:job\u{0}0"][..]);
     let both = &[record, seat].concat()[..];
     let (state, names) = ("{tenure}:state", "{tenure}:names");
-    let rest = ["{tenure}:queue", "{tenure}:newest", "{tenure}:leases"];
+    let rest = ["{tenure}:held", "{tenure}:queue", "{tenure}:newest", "{tenure}:leases"];
     for (fields, keys) in [
         (seat, &[][..]),
         (record, &[]),

@@ -174,7 +174,7 @@ async fn a_usual_hand_over_takes_few_commands() {
 
     // Each count includes the INFO by which the one before was asked for; a release is sent behind a PING.
     let (release, claim) = (released - before, granted - released);
-    assert!(release <= 10 && claim <= 9, "{release} and {claim} commands");
+    assert!(release <= 13 && claim <= 12, "{release} and {claim} commands");
 }
 
 /// How many commands the server has run, those of scripts with them.
@@ -208,36 +208,4 @@ fn scripts_run(server: &Redis) -> u64 {
         line.and_then(|line| line.split(',').next()?.parse::<u64>().ok()).unwrap_or(0)
     };
     calls("evalsha") + calls("eval")
-}
-
-/// What is held is told by the seat where there is one, and written down for its holder where there are more, or it is dead.
-#[tokio::test]
-async fn what_a_lease_holds_is_known_however_many_seats_there_are() {
-    let server = fresh(Options::new());
-    let store = open(&server.url()).await.expect("a store");
-    let [first, second] = [opened(&store).await, opened(&store).await];
-    let held = async |lease| match said(&store, lease, Call::Held).await {
-        Said::Held(held) => held.into_iter().map(|held| held.resource).collect::<Vec<_>>(),
-        other => panic!("{other:?}"),
-    };
-    let written = || server.command(&["ZCARD", "{tenure}:held"]).text();
-    claimed(&store, first, "job").await;
-    assert_eq!((held(first).await, written()), (vec![name("job")], "0".to_owned()));
-
-    said(&store, second, claiming_all(&["job"], 2)).await;
-    assert_eq!((held(first).await, held(second).await), (vec![name("job")], vec![name("job")]));
-    assert_eq!(written(), "2");
-
-    said(&store, second, releasing(&["job"], Leaving::Released)).await;
-    let third = opened(&store).await;
-    said(&store, third, claiming_all(&["job"], 1)).await;
-    assert_eq!(
-        (held(first).await, held(second).await, written()),
-        (vec![name("job")], vec![], "0".to_owned())
-    );
-
-    said(&store, first, Call::Close(tenure::store::Closing::Left)).await;
-    assert_eq!(written(), "1", "until somebody looks at it");
-    assert!(matches!(claimed(&store, third, "job").await, Claimed::Granted(_)));
-    assert_eq!((held(third).await, written()), (vec![name("job")], "0".to_owned()));
 }

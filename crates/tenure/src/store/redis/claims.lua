@@ -244,7 +244,7 @@ local function grant(resource, seat)
   resource.changed = true
   seat.lease, seat.since, seat.term, seat.token = lease, now, int(resource.term), int(resource.token)
   touch(resource, seat)
-  if resource.count > 1 then call('ZADD', HELD, 0, held_row(resource, seat)) end
+  call('ZADD', HELD, 0, lease .. '\0' .. resource.name .. '\0' .. int(seat.ticket) .. ' ' .. seat.token)
   drop_notices(resource.name)
   record(resource, about(lease).label, seat, 'granted', now)
   return {'granted', int(seat.ticket), seat.term, seat.token}

@@ -7,8 +7,8 @@ if not expires_at then return answer('closed', {}) end
 probe()
 runs_at_the_limit()
 local names, left_out = {}, {}
-for index, row in ipairs(holdings(lease)) do
-  if index <= 250 then names[index] = match(row, '^%x+%z(%Z+)%z') end
+for _, row in ipairs(rows(HELD, lease, 250)) do
+  names[#names + 1] = match(row, '^%x+%z(%Z+)%z')
 end
 local found = find_all(names)
 finish(lease, math.min(now, expires_at), why)

@@ -7,8 +7,8 @@
 -- Times are in microseconds, spans in nanoseconds; all numbers are whole and below 2^53.
 local STATE = KEYS[1]      -- hash: what is looked up by its name, see below
 local QUEUE = KEYS[2]      -- rows: resource \0 place, lease
-local HISTORY = KEYS[3]    -- stream, capped: when, what, ticket, term, token \0 resource \0 worker
-local HELD = KEYS[4]       -- rows: lease \0 resource \0 ticket, token; of a resource with one seat only when the lease is dead
+local HELD = KEYS[3]       -- rows: lease \0 resource \0 ticket, token
+local HISTORY = KEYS[4]    -- stream, capped: when, what, ticket, term, token \0 resource \0 worker
 local LEASES = KEYS[5]     -- sorted set: lease -> when it expires, of all that are not marked dead
 local NAMES = KEYS[6]      -- rows: resource
 local ENDED = KEYS[7]      -- hash: lease -> when and why it was marked dead

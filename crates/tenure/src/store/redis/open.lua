@@ -21,7 +21,7 @@ if ARGV[3] ~= '' then
   local long_ago, left = int(vouched_for(ARGV[3]) - HOUR), 8
   for _, old in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', long_ago, 'LIMIT', 0, 64)) do
     -- An owner is judged by those who claim what it owns.
-    if left > 0 and old ~= lease and not holdings(old)[1] then
+    if left > 0 and old ~= lease and not rows(HELD, old, 1)[1] then
       finish(old, expiry(old), 'expired')
       left = left - 1
     end
@@ -34,7 +34,7 @@ if known then
   local judged = seq < renewed and 0 or vouched_for(ARGV[3])
   return answer(lives(lease, judged) and 'opened' or 'gone')
 end
-if expiry(lease) or call('HGET', ENDED, lease) or holdings(lease)[1] then return answer('gone') end
+if expiry(lease) or call('HGET', ENDED, lease) or rows(HELD, lease, 1)[1] then return answer('gone') end
 local expires_at = int(now + math.floor(ttl / 1000))
 call('HSET', STATE, 'lease:' .. lease, ARGV[6] .. ' ' .. time .. ' ' .. ARGV[7] .. ' ' .. ARGV[8],
   'until:' .. lease, expires_at)

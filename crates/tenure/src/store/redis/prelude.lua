@@ -88,26 +88,6 @@ local function lives(lease, judged)
   return at and at > judged
 end
 
--- What the lease holds, as rows of HELD. Of resources with one seat that seat says it, so that a hand-over has one key less to
--- write; they are among those that the lease has asked for.
-local function holdings(lease)
-  local held, known, asked = rows(HELD, lease), {}, rows(NEWEST, lease)
-  for _, row in ipairs(held) do known[row] = true end
-  for from = 1, #asked, AT_ONCE do
-    local seats = {}
-    for index = from, math.min(from + AT_ONCE - 1, #asked) do
-      seats[#seats + 1] = 'seat:' .. sub(asked[index], #lease + 2) .. '\0' .. '0'
-    end
-    for index, seat in ipairs(call('HMGET', STATE, unpack(seats))) do
-      local holder, token = match(seat or '', '^%d+ (%x+) %d+ (%d+)$')
-      local row = holder == lease and asked[from + index - 1] .. '\0' .. '0 ' .. token
-      if row and not known[row] then held[#held + 1] = row end
-    end
-  end
-  table.sort(held)
-  return held
-end
-
 -- From here on the lease can be forgotten, if it holds nothing.
 local function let_go(lease, at)
   if not rows(HELD, lease, 1)[1] then
@@ -135,7 +115,6 @@ local function finish(lease, at, why)
   expiries[lease] = false
   call('HSET', ENDED, lease, int(at) .. ' ' .. why)
   call('ZREM', LEASES, lease)
-  for _, row in ipairs(holdings(lease)) do call('ZADD', HELD, 0, row) end
   drop_requests(lease)
   let_go(lease, at)
 end

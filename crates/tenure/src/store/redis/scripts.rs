@@ -62,7 +62,7 @@ pub(super) static SHORT_CLAIM: LazyLock<Script> =
 
 /// What the keys of a namespace are called, in the order in which the scripts take them.
 const KEYS: [&str; 13] = [
-    "state", "queue", "history", "held", "leases", "names", "ended", "gone", "newest", "notices", "metadata",
+    "state", "queue", "held", "history", "leases", "names", "ended", "gone", "newest", "notices", "metadata",
     "jobs", "runs",
 ];
 

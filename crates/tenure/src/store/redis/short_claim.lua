@@ -1,7 +1,7 @@
 -- claim(lease, seq, judged_by, longest, seen, resource, tickets, priority) as it mostly is after a hint: the free ticket of a
 -- resource that has one, for the first who waits. Says nothing, and has written nothing, where it is not: then claim.lua is
 -- to say it, which says the same of these. See short_release.lua.
-local STATE, QUEUE, HISTORY = KEYS[1], KEYS[2], KEYS[3]
+local STATE, QUEUE, HELD, HISTORY = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- Before 7.0 a script that asks for the time has to say that its effects are replicated, and not itself.
 if redis.replicate_commands then redis.replicate_commands() end
 local call, match, sub = redis.call, string.match, string.sub
@@ -16,7 +16,7 @@ if not last or not string.find(replication, '\nrole:master', 1, true) then retur
 local run = sub(replication, last + 1, last + 32)
 
 local lease, seq, name = ARGV[1], tonumber(ARGV[2]), ARGV[6]
-local newest, seat = 'newest:' .. lease .. '\0' .. name, 'seat:' .. name .. '\0' .. '0'
+local asked, newest, seat = lease .. '\0' .. name, 'newest:' .. lease .. '\0' .. name, 'seat:' .. name .. '\0' .. '0'
 local resource, place = 'resource:' .. name, 'place:' .. lease .. '\0' .. name
 local found = call('HMGET', STATE, 'run', 'quarantine', 'longest', 'noticed:' .. lease, 'lease:' .. lease,
   resource, seat, newest, place, 'until:' .. lease)
@@ -38,9 +38,14 @@ if tonumber(opened_at) > tonumber(set_at) or (lease == set_by and seq > tonumber
 end
 local format = string.format
 term, token = format('%.0f', term + 1), now > tonumber(token) and time or format('%.0f', token + 1)
--- The first write: of a key of another kind, and of the memory limit, the other is to say it.
+-- The first writes: of a key of another kind, and of the memory limit, the other is to say it.
+local row = asked .. '\0' .. '0 ' .. token
+if type(redis.pcall('ZADD', HELD, '0', row)) == 'table' then return false end
 local granted = time .. ' granted 0 ' .. term .. ' ' .. token .. '\0' .. name .. '\0' .. label
-if type(redis.pcall('XADD', HISTORY, 'MAXLEN', '~', '10000', '*', 'e', granted)) == 'table' then return false end
+if type(redis.pcall('XADD', HISTORY, 'MAXLEN', '~', '10000', '*', 'e', granted)) == 'table' then
+  call('ZREM', HELD, row)
+  return false
+end
 call('ZREM', QUEUE, first)
 local shared = ' ' .. term .. ' ' .. token
 call('HSET', STATE, newest, ARGV[2] .. ' ' .. released, seat, time .. ' ' .. lease .. shared,

@@ -7,7 +7,7 @@
 --
 -- It does not ask which life of the server this is, and answers with the one that was noticed last: giving up is right in every
 -- life, and whoever takes the ticket asks.
-local STATE, QUEUE, HISTORY = KEYS[1], KEYS[2], KEYS[3]
+local STATE, QUEUE, HELD, HISTORY = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- Before 7.0 a script that asks for the time has to say that its effects are replicated, and not itself.
 if redis.replicate_commands then redis.replicate_commands() end
 local call, match, sub = redis.call, string.match, string.sub
@@ -16,7 +16,7 @@ local clock = call('TIME')
 local time = clock[1] .. sub('00000' .. clock[2], -6)
 local now = tonumber(time)
 local lease, seq, name = ARGV[1], tonumber(ARGV[2]), ARGV[6]
-local newest, seat = 'newest:' .. lease .. '\0' .. name, 'seat:' .. name .. '\0' .. '0'
+local asked, newest, seat = lease .. '\0' .. name, 'newest:' .. lease .. '\0' .. name, 'seat:' .. name .. '\0' .. '0'
 local found = call('HMGET', STATE, 'run', 'quarantine', 'longest', 'noticed:' .. lease, 'lease:' .. lease,
   'resource:' .. name, seat, newest, 'until:' .. lease)
 local run, longest = found[1], found[3]
@@ -53,8 +53,15 @@ if queue[1] then
   end
 end
 
--- The first write: of a key of another kind, and of the memory limit, the other is to say it.
+-- The first writes: of a key of another kind the other is to say it. The first takes no memory, so that what follows
+-- runs also at the memory limit.
+local row = asked .. '\0' .. '0 ' .. token
+local dropped = redis.pcall('ZREM', HELD, row)
+if type(dropped) == 'table' then return false end
 local ended = time .. ' ' .. ARGV[7] .. ' 0 ' .. term .. ' ' .. token .. '\0' .. name .. '\0' .. label
-if type(redis.pcall('XADD', HISTORY, 'MAXLEN', '~', '10000', '*', 'e', ended)) == 'table' then return false end
+if type(redis.pcall('XADD', HISTORY, 'MAXLEN', '~', '10000', '*', 'e', ended)) == 'table' then
+  if dropped == 1 then call('ZADD', HELD, '0', row) end
+  return false
+end
 call('HSET', STATE, newest, claimed .. ' ' .. ARGV[2], seat, time)
 return {time, run, longest, 'released', {{'free'}}}

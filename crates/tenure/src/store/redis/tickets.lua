@@ -165,17 +165,9 @@ local function touch(resource, seat)
   end
 end
 
--- A seat as it is written down for the one who holds it.
-local function held_row(resource, seat)
-  return seat.lease .. '\0' .. resource.name .. '\0' .. int(seat.ticket) .. ' ' .. seat.token
-end
-
 -- Adds free seats up to the number of tickets.
 local function extend(resource)
   local seats = seats_of(resource)
-  if resource.count == 1 and resource.tickets > 1 and seats[1].lease then
-    call('ZADD', HELD, 0, held_row(resource, seats[1]))
-  end
   for ticket = resource.count, resource.tickets - 1 do
     local seat = {ticket = ticket, since = now}
     seats[ticket + 1] = seat
@@ -196,9 +188,6 @@ local function trim(resource)
     resource.changed = true
   end
   resource.count = #seats
-  if #seats == 1 and seats[1].lease and expiry(seats[1].lease) then
-    call('ZREM', HELD, held_row(resource, seats[1]))
-  end
 end
 
 -- Writes back what has changed.
@@ -265,7 +254,7 @@ end
 -- Frees a ticket, everywhere where it is written down.
 local function vacate(resource, seat, at, what)
   local lease = seat.lease
-  call('ZREM', HELD, held_row(resource, seat))
+  call('ZREM', HELD, lease .. '\0' .. resource.name .. '\0' .. int(seat.ticket) .. ' ' .. seat.token)
   record(resource, label_of(lease), seat, what, at)
   seat.lease, seat.term, seat.token, seat.since = nil, nil, nil, at
   touch(resource, seat)
