@@ -78,9 +78,7 @@ impl Trouble {
             Self::Odd(how) => Error::corrupt(format!("{what}: it said what Tenure never wrote: {how}")),
             Self::Damaged(name) => damaged(&what, &name),
             Self::Connection(error) => refused_connection(&what, error),
-            Self::Broken(error) => {
-                Error::unavailable(format!("{what}: the connection broke")).because(error)
-            }
+            Self::Broken(error) => Error::unavailable(format!("{what}: the connection broke")).because(error),
             Self::Redis(error) => refused_by_server(&what, error),
         }
     }
