@@ -46,7 +46,11 @@ impl Sink {
         match (self.kind, self.is_fenced) {
             ("redis", is_fenced) => {
                 let client = redis::Client::open(self.at.as_str()).expect("a client");
-                let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+                // Without limits of its own: stopped in the middle of a write, it is to say what became of that.
+                let config = redis::AsyncConnectionConfig::new();
+                let config = config.set_connection_timeout(None).set_response_timeout(None);
+                let connecting = client.get_multiplexed_async_connection_with_config(&config);
+                let mut connection = connecting.await.expect("a connection");
                 if !is_fenced {
                     let mut command = redis::cmd("SET");
                     return command
