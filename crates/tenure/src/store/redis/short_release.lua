@@ -2,7 +2,7 @@
 -- lives by the server's own clock, and nothing new, standing, damaged, deaf or dead in sight. Says nothing, and has written
 -- nothing, where it is not: then release.lua is to say it, which says the same of these (but for a lease that only `until:`
 -- knows, because somebody deleted LEASES: it lives here until its next renewal). Most hand-overs are of this kind, and
--- take less than half as long this way: so it has no functions, no more keys than it needs, and passes on as text what it read as
+-- every command, key and function costs them: so it has no functions, no more keys than it needs, and passes on as text what it read as
 -- text.
 --
 -- It does not ask which life of the server this is, and answers with the one that was noticed last: giving up is right in every
