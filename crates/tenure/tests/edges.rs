@@ -222,6 +222,40 @@ async fn when_a_release_has_returned_others_can_have_the_ticket() {
     }
 }
 
+/// A memory store that never answers a release.
+#[derive(Debug, Default)]
+struct Deaf(MemoryStore);
+
+impl Relay for Deaf {
+    fn behind(&self) -> &dyn Store {
+        &self.0
+    }
+
+    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
+        match request.call {
+            Call::Release(_) => Box::pin(std::future::pending()),
+            _ => self.0.call(request),
+        }
+    }
+}
+
+// req: E9 H12
+#[tokio::test]
+async fn a_release_that_is_not_answered_is_waited_for_a_third_of_the_ttl() {
+    let ttl = Duration::from_millis(1500);
+    let opened = Opened::new(Arc::new(Deaf::default())).expect("a thread");
+    let timing = Timing::new(ttl).expect("within the limits");
+    let worker = Worker::on(opened).timing(timing).connect().await.expect("a worker");
+    let own = worker.campaign("r").acquire().await.expect("a ticket");
+    let began_at = std::time::Instant::now();
+
+    soon(own.release()).await;
+
+    // Were there no limit, it would return when the lease is over.
+    let took = began_at.elapsed();
+    assert!(took >= ttl / 3 && took < ttl, "{took:?}");
+}
+
 #[tokio::test]
 async fn the_namespace_of_an_open_store_cannot_be_another_one() {
     let (_clock, opened) = stage();
