@@ -251,7 +251,7 @@ async fn a_release_that_is_not_answered_is_waited_for_a_third_of_the_ttl() {
 
     soon(own.release()).await;
 
-    // Were there no limit, it would return when the lease is over.
+    // Were there no limit, it would never return: the lease is renewed meanwhile.
     let took = began_at.elapsed();
     assert!(took >= ttl / 3 && took < ttl, "{took:?}");
 }
