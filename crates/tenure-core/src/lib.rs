@@ -71,4 +71,4 @@ pub use planted::{Bug, Planted};
 pub use timing::{
     Clock, LARGEST_DRIFT, LONGEST_TTL, SHORTEST_BEACON, SHORTEST_RENEW, SHORTEST_TTL, Timing, TimingError,
 };
-pub use worker::Worker;
+pub use worker::{Departure, Worker};

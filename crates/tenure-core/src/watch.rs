@@ -37,6 +37,22 @@ struct Seen {
     slow: bool,
 }
 
+/// By how much the store's clock is ahead of the worker's, on either clock: the least that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Vouch {
+    ahead_of_boot: i64,
+    ahead_of_raw: i64,
+}
+
+impl Vouch {
+    /// The latest store time that it vouches for at this moment.
+    pub(crate) fn at(&self, now: Moment) -> StoreTime {
+        let by_boot = self.ahead_of_boot.saturating_add_unsigned(now.boot_micros());
+        let by_raw = self.ahead_of_raw.saturating_add_unsigned(now.raw_micros());
+        StoreTime::from_micros(u64::try_from(by_boot.min(by_raw)).unwrap_or(0))
+    }
+}
+
 impl Seen {
     /// Whether there is no gap of a `longest` or more between what this one saw and what the next did.
     fn leads_to(&self, next: &Self, longest: Duration) -> bool {
@@ -88,15 +104,20 @@ impl Watch {
     }
 
     /// The latest store time that the worker can vouch for `now`; nothing on first contact.
+    pub(crate) fn judged_by(&self, now: Moment, longest: Duration) -> Option<StoreTime> {
+        self.vouch(longest).map(|vouch| vouch.at(now))
+    }
+
+    /// What the worker can vouch for, from now on; nothing on first contact.
     ///
     /// A slow answer would hold the judgement back by what it took, so it is left out, but only where a quick
     /// one before it, without a gap in between, saw the same: else the last look before a step could be
     /// among the slow ones.
-    pub(crate) fn judged_by(&self, now: Moment, longest: Duration) -> Option<StoreTime> {
+    pub(crate) fn vouch(&self, longest: Duration) -> Option<Vouch> {
         let forgetful = self.planted.has(Bug::SlowAnswersForgotten);
         let mut quick = forgetful && self.seen.iter().any(|seen| !seen.slow);
         let mut before: Option<&Seen> = None;
-        let mut least: Option<i64> = None;
+        let mut least: Option<Vouch> = None;
         for seen in &self.seen {
             quick &= before.is_none_or(|before| before.leads_to(seen, longest)) || forgetful;
             before = Some(seen);
@@ -104,12 +125,16 @@ impl Watch {
                 continue;
             }
             quick |= !seen.slow;
-            let by_boot = seen.ahead_of_boot.saturating_add_unsigned(now.boot_micros());
-            let by_raw = seen.ahead_of_raw.saturating_add_unsigned(now.raw_micros());
-            let vouched = by_boot.min(by_raw);
-            least = Some(least.map_or(vouched, |least| least.min(vouched)));
+            let Seen { ahead_of_boot, ahead_of_raw, .. } = *seen;
+            least = Some(match least {
+                None => Vouch { ahead_of_boot, ahead_of_raw },
+                Some(least) => Vouch {
+                    ahead_of_boot: least.ahead_of_boot.min(ahead_of_boot),
+                    ahead_of_raw: least.ahead_of_raw.min(ahead_of_raw),
+                },
+            });
         }
-        least.map(|micros| StoreTime::from_micros(u64::try_from(micros).unwrap_or(0)))
+        least
     }
 
     /// How long a newcomer has to watch still before it has watched for one `longest`.

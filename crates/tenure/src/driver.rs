@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
@@ -14,6 +15,7 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct Driver {
     jobs: mpsc::UnboundedSender<Job>,
+    runtime: Handle,
 }
 
 /// Something to be done on that thread, where the store's connections live.
@@ -26,11 +28,17 @@ impl Driver {
             .build()
             .map_err(|error| Error::unavailable("cannot start the driver's runtime").because(error))?;
         let (jobs, arriving) = mpsc::unbounded_channel();
+        let handle = runtime.handle().clone();
         std::thread::Builder::new()
             .name("tenure-driver".into())
             .spawn(move || runtime.block_on(drive(arriving)))
             .map_err(|error| Error::unavailable("cannot start the driver's thread").because(error))?;
-        Ok(Arc::new(Self { jobs }))
+        Ok(Arc::new(Self { jobs, runtime: handle }))
+    }
+
+    /// Its runtime, which is there as long as this is.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.runtime
     }
 
     /// Does this on the driver's thread.

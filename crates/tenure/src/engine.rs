@@ -20,6 +20,7 @@ use crate::guard::{Ended, SharedPage};
 use crate::observe;
 use crate::page::Page;
 use crate::seat::{Change, Seat, Signal};
+use crate::shortcut::{self, Sent, Shortcut};
 use crate::slim;
 use crate::stint::Stint;
 use crate::store::Store;
@@ -32,8 +33,8 @@ pub(crate) enum Command {
     Enter(Wanted, Arc<Seat>, slim::Sender<Signal>),
     /// Something happened to the machine.
     Do(Input),
-    /// The work under this token has ended, and the campaign with it.
-    Depart(ResourceName, Token),
+    /// The work under this token has ended, and the campaign with it. Its release may have been sent already.
+    Depart(ResourceName, Token, Option<Sent>),
     /// A job on the store, done where the store's connections live.
     Ask(Box<dyn FnOnce(Arc<dyn Store>) -> Job + Send>),
     /// The same, for as long as the worker is there.
@@ -115,6 +116,7 @@ pub(crate) struct Engine {
     happened: mpsc::UnboundedReceiver<Happened>,
     report: mpsc::UnboundedSender<Happened>,
     chance: Chance,
+    shortcut: Arc<Shortcut>,
 }
 
 /// A request under way.
@@ -153,6 +155,7 @@ impl Engine {
         own: Own,
         to_us: mpsc::WeakUnboundedSender<Command>,
         commands: mpsc::UnboundedReceiver<Command>,
+        shortcut: Arc<Shortcut>,
     ) -> Self {
         let (report, happened) = mpsc::unbounded_channel();
         Self {
@@ -174,6 +177,7 @@ impl Engine {
             happened,
             report,
             chance: Chance::new(),
+            shortcut,
         }
     }
 
@@ -228,13 +232,21 @@ impl Engine {
                 }
                 self.handle(input);
             }
-            Command::Depart(resource, token) => {
+            Command::Depart(resource, token, sent) => {
                 if let Some(occupied) = self.seats.get_mut(&resource) {
                     occupied.seat.is_done(token);
                     occupied.is_departing = true;
                 }
-                self.handle(Input::Leave(resource.clone()));
-                self.handle(Input::Stopped { resource: resource.clone(), token });
+                match sent {
+                    Some(Sent { request, answer }) => {
+                        self.attend(request.seq, observe::name(&request.call), answer);
+                        self.handle(Input::Departed { request, token });
+                    }
+                    None => {
+                        self.handle(Input::Leave(resource.clone()));
+                        self.handle(Input::Stopped { resource: resource.clone(), token });
+                    }
+                }
                 self.limit_departure(resource);
             }
             Command::Ask(job) => drop(tokio::spawn(job(self.store.clone()))),
@@ -354,8 +366,10 @@ impl Engine {
                     self.abandoned = Some((seq, call));
                 }
             }
-            Output::Trust(Some(until)) => self.trust(until),
-            Output::Trust(None) => self.distrust(),
+            Output::Trust(until) => {
+                until.map_or_else(|| self.distrust(), |until| self.trust(until));
+                self.shortcut.allow(self.machine.reserve());
+            }
             Output::Start(Granted { resource, grant }) => self.start(resource, grant),
             Output::Stop { resource, token, ending } => {
                 if let Some(Occupied { seat, signals, is_departing, .. }) = self.seats.get(&resource) {
@@ -415,8 +429,7 @@ impl Engine {
     }
 
     fn send(&mut self, request: Request) {
-        let (store, report, clocks) = (self.store.clone(), self.report.clone(), self.own.clocks.clone());
-        let (seq, lease, call) = (request.seq, request.lease, observe::name(&request.call));
+        let lease = request.lease;
         let listens = self.listening.as_ref().is_some_and(|(listening, _)| *listening == lease);
         if lease == self.chance.fresh {
             self.chance.renew();
@@ -432,20 +445,35 @@ impl Engine {
             }
             _ => None,
         };
-        let task = tokio::spawn(async move {
+        let (clocks, limit) = (self.own.clocks.clone(), request.limit);
+        let (seq, call) = (request.seq, observe::name(&request.call));
+        let answer = shortcut::ask(self.store.clone(), request);
+        self.attend(seq, call, async move {
             // Before the first claim, so that no hint is missed between the two; but a store that answers and
             // cannot hint still elects.
             if let Some(subscribed) = subscribed {
                 tokio::select! {
                     _ = subscribed => {}
-                    () = clocks.sleep(request.limit / 2) => {}
+                    () = clocks.sleep(limit / 2) => {}
                 }
             }
-            let answer = store.call(&request).await;
+            answer.await
+        });
+    }
+
+    /// Waits for what the store says to a request.
+    fn attend(
+        &mut self,
+        seq: Seq,
+        call: &'static str,
+        answer: impl Future<Output = (Request, Result<Answer, Error>)> + Send + 'static,
+    ) {
+        let report = self.report.clone();
+        let task = tokio::spawn(async move {
             // The engine is gone: nobody wants to know.
-            let _gone = report.send(match answer {
-                Ok(answer) => Happened::Answered(request, Box::new(answer)),
-                Err(error) => Happened::Failed(request, error),
+            let _gone = report.send(match answer.await {
+                (request, Ok(answer)) => Happened::Answered(request, Box::new(answer)),
+                (request, Err(error)) => Happened::Failed(request, error),
             });
         });
         self.attempts.insert(seq, Attempt { task: task.abort_handle(), call });
@@ -478,9 +506,10 @@ impl Engine {
             let _sent = self.report.send(Happened::Inside(Input::Stopped { resource, token: grant.token }));
             return;
         };
-        // Before anybody is told: who owns is counted.
+        // Before anybody is told: who owns is counted, and may leave at once.
+        self.shortcut.allow(self.machine.reserve());
         observe::acquired(&self.own.label, &resource, grant);
-        let stint = Arc::new(Stint { resource, grant, commands, is_last: false });
+        let stint = Stint::new(resource, grant, commands);
         if let Some(Occupied { seat, signals, tickets, terms, .. }) = self.seats.get_mut(&stint.resource) {
             seat.begin(&stint);
             let (now, limit) = (self.own.clocks.now(), self.own.flapping);

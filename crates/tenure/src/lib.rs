@@ -63,6 +63,7 @@ mod ownership;
 mod page;
 mod resources;
 mod seat;
+mod shortcut;
 mod slim;
 mod stint;
 pub mod store;

@@ -204,9 +204,8 @@ impl Ownership {
         match held {
             Some(Held { mut entered, stint }) => {
                 match Arc::into_inner(stint) {
-                    Some(mut stint) => {
-                        stint.is_last = true;
-                        drop(stint);
+                    Some(stint) => {
+                        stint.depart(entered.release(grant.token));
                         entered.has_departed().await;
                     }
                     // Somebody else still does a part of the work.
@@ -232,6 +231,11 @@ impl Ownership {
         commands: mpsc::UnboundedSender<Command>,
     ) -> Self {
         Self { resource, grant, seat, commands, held: None }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn seat(&self) -> Arc<Seat> {
+        self.seat.clone()
     }
 
     pub(crate) fn by_hand(entered: Entered, stint: Arc<Stint>) -> Self {

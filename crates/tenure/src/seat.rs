@@ -191,6 +191,16 @@ impl Seat {
         self.listeners.listen()
     }
 
+    /// Whoever did the work of the ownership under `token` gives it up: from here on it does not hold, and nothing protects it,
+    /// before anybody else may have the ticket. The driver has still to say so to those who wait for its end. Says whether
+    /// it held until now.
+    pub(crate) fn give_up(&self, token: Token) -> bool {
+        let held = self.is_trusted()
+            && self.token.compare_exchange(token.0, 0, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        self.is_done(token);
+        held
+    }
+
     // ---- written by the driver -----------------------------------------------------------------------------
 
     pub(crate) fn begin(&self, stint: &Arc<Stint>) {
@@ -266,7 +276,7 @@ mod tests {
     fn stint(token: u64) -> Arc<Stint> {
         let (commands, _) = tokio::sync::mpsc::unbounded_channel();
         let grant = Grant { ticket: Ticket(0), term: Term(token), token: Token(token) };
-        Arc::new(Stint { resource: ResourceName::new("r").expect("a name"), grant, commands, is_last: false })
+        Stint::new(ResourceName::new("r").expect("a name"), grant, commands)
     }
 
     // req: E8
@@ -319,6 +329,25 @@ mod tests {
         assert_eq!(seat.remaining(Token(1)), second);
         hand.advance(second);
         assert_eq!(seat.remaining(Token(1)), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_given_up_holds_no_more_and_only_once() {
+        let page = Arc::new(Page::new().expect("a page"));
+        let (hand, second) = (ClockByHand::new(), Duration::from_secs(1));
+        let clocks = Clocks::ByHand(hand.clone());
+        let seat = Seat::new(page.clone(), clocks.clone(), Listeners::default());
+        page.trust(clocks.now() + second, clocks.now() + second * 2);
+        seat.begin(&stint(1));
+
+        assert!(!seat.give_up(Token(2)) && seat.holds(Token(1)));
+        assert!(seat.give_up(Token(1)));
+        assert!(!seat.holds(Token(1)) && !seat.give_up(Token(1)));
+        assert_eq!(seat.remaining(Token(1)), Duration::ZERO);
+
+        seat.begin(&stint(3));
+        hand.advance(second);
+        assert!(!seat.give_up(Token(3)), "what has run out is not there to be given up");
     }
 
     #[test]

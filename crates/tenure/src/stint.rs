@@ -1,9 +1,12 @@
 //! One stint of work: from the start of an ownership until nothing of its work or cleanup runs any more.
 
+use std::sync::Arc;
+
 use tenure_core::{Ending, Grant, Input, ResourceName};
 use tokio::sync::mpsc;
 
 use crate::engine::Command;
+use crate::shortcut::Sent;
 
 /// Whoever does a part of the work keeps one of these (shared) for as long as it does. When the last one is
 /// dropped, wherever and for whatever reason, the driver learns that the work has ended; not before may the ticket
@@ -13,24 +16,40 @@ pub(crate) struct Stint {
     pub(crate) resource: ResourceName,
     pub(crate) grant: Grant,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
-    /// Its end is that of the campaign, too: one message for both, where each wakes the driver.
-    pub(crate) is_last: bool,
+    /// The driver knows that it has ended.
+    has_departed: bool,
+}
+
+impl Stint {
+    pub(crate) fn new(
+        resource: ResourceName,
+        grant: Grant,
+        commands: mpsc::UnboundedSender<Command>,
+    ) -> Arc<Self> {
+        Arc::new(Self { resource, grant, commands, has_departed: false })
+    }
+
+    /// Ends it, and the campaign with it: one message for both, where each wakes the driver. The release may have been
+    /// sent already.
+    pub(crate) fn depart(mut self, sent: Option<Sent>) {
+        self.has_departed = true;
+        // The driver may have ended, and everything with it.
+        let _gone = self.commands.send(Command::Depart(self.resource.clone(), self.grant.token, sent));
+    }
 }
 
 impl Drop for Stint {
     // req: S5 H1 H7
     fn drop(&mut self) {
+        if self.has_departed {
+            return;
+        }
         let (resource, token) = (&self.resource, self.grant.token);
         // The driver may have ended, and everything with it.
         let tell = |input| drop(self.commands.send(Command::Do(input)));
         if std::thread::panicking() {
             tell(Input::End { resource: resource.clone(), token, ending: Ending::Failed });
         }
-        if self.is_last {
-            // As above.
-            drop(self.commands.send(Command::Depart(resource.clone(), token)));
-        } else {
-            tell(Input::Stopped { resource: resource.clone(), token });
-        }
+        tell(Input::Stopped { resource: resource.clone(), token });
     }
 }

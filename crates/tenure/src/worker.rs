@@ -18,6 +18,7 @@ use crate::flapping::Flapping;
 use crate::guard::SharedPage;
 use crate::messages::Messages;
 use crate::page::Page;
+use crate::shortcut::Shortcut;
 use crate::store::{self, Opened};
 
 /// One competitor: a label, one lease, and any number of campaigns. Cloning it gives another handle to the same.
@@ -36,6 +37,7 @@ pub(crate) struct Inner {
     pub(crate) clocks: Clocks,
     pub(crate) timing: Timing,
     label: Label,
+    pub(crate) shortcut: Arc<Shortcut>,
     /// What this worker competes for.
     entered: Mutex<BTreeSet<ResourceName>>,
     /// Wakes its jobs, if it has some.
@@ -293,7 +295,8 @@ impl WorkerBuilder {
             clocks: clocks.clone(),
             guard: self.guard,
         };
-        let engine = Engine::new(machine, opened.store, own, commands.downgrade(), obeyed);
+        let shortcut = Shortcut::new(&opened.store, opened.driver.handle().clone(), clocks.clone());
+        let engine = Engine::new(machine, opened.store, own, commands.downgrade(), obeyed, shortcut.clone());
         opened.driver.spawn(Box::pin(engine.run()))?;
         let inner = Inner {
             commands,
@@ -301,6 +304,7 @@ impl WorkerBuilder {
             clocks,
             timing: self.timing,
             label,
+            shortcut,
             entered: Mutex::default(),
             #[cfg(feature = "cron")]
             clockwork: std::sync::OnceLock::new(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure_core::{
-    Grant, Input, Label, LeaseId, Metadata, Moment, Planted, ResourceName, Timing, Token, Worker,
+    Departure, Grant, Input, Label, LeaseId, Metadata, Moment, Planted, ResourceName, Timing, Token, Worker,
 };
 
 use crate::rng::Rng;
@@ -24,6 +24,8 @@ pub(crate) struct Actor {
     /// Distinguishes the wake-up that counts from those that were set before.
     pub(crate) wake: u64,
     pub(crate) trust: Option<Moment>,
+    /// For whoever wants to leave by itself.
+    pub(crate) departure: Option<Departure>,
     pub(crate) owned: BTreeMap<ResourceName, Grant>,
     pub(crate) works: BTreeMap<ResourceName, Work>,
 }
@@ -83,6 +85,7 @@ impl Actor {
             cut: Cut::default(),
             wake: 0,
             trust: None,
+            departure: None,
             owned: BTreeMap::new(),
             works: BTreeMap::new(),
         }
@@ -114,6 +117,11 @@ impl Actor {
 
     pub(crate) fn is_up(&self) -> bool {
         !self.crashed && self.frozen_until.is_none()
+    }
+
+    /// As a driver does: with every grant and every renewal anew.
+    pub(crate) fn reserve(&mut self) {
+        self.departure = self.worker.reserve();
     }
 
     /// What `holds()` would say now, for each resource. It is evaluated when it is read, pause or not.

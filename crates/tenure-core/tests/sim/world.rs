@@ -329,6 +329,7 @@ impl World {
             }
             Output::Trust(until) => {
                 self.actors[index].trust = until;
+                self.actors[index].reserve();
                 if until.is_some() {
                     for (resource, grant) in self.actors[index].owned.clone() {
                         self.check_belief(index, &resource, grant);
@@ -392,6 +393,7 @@ impl World {
     }
 
     fn start(&mut self, index: usize, resource: &ResourceName, grant: Grant) {
+        self.actors[index].reserve();
         self.check.started(self.at, resource, Sight { actor: index, grant });
         if self.actors[index].works.contains_key(resource) {
             self.check.fail(
@@ -668,7 +670,8 @@ impl World {
         let here = self.store.here(self.at);
         match self.rng.range(0, 20) {
             0..=11 => self.worker_gets(index, Input::StepDown(resource)),
-            12 | 13 => self.worker_gets(index, Input::Leave(resource)),
+            12 => self.worker_gets(index, Input::Leave(resource)),
+            13 => self.depart(index, resource, token),
             14 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Failed }),
             15 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Finished }),
             16 | 17 if !self.store.down => {
@@ -684,6 +687,26 @@ impl World {
             19 => self.worker_gets(index, Input::Shutdown),
             _ => self.worker_gets(index, Input::StepDown(resource)),
         }
+    }
+
+    /// Whoever does the work ends it, and sends the release by itself; its worker learns of that some time later.
+    fn depart(&mut self, index: usize, resource: ResourceName, token: Token) {
+        let actor = &mut self.actors[index];
+        if actor.crashed || actor.frozen_until.is_some() || !actor.has_work(&resource, token) {
+            return;
+        }
+        if actor.believes(self.at, &resource).is_none() {
+            return;
+        }
+        let Some(departure) = actor.departure.take() else { return };
+        let request = departure.request(actor.moment(self.at), resource.clone());
+        actor.owned.remove(&resource);
+        actor.works.remove(&resource);
+        self.check_send(index, &request);
+        self.send_to_store(index, request.clone());
+        let most = if self.rng.chance(100) { self.plan.longest() } else { MILLI };
+        let late = self.rng.range(0, most);
+        self.after(late, Event::ToWorker(index, Input::Departed { request, token }));
     }
 
     /// All faults stop: links heal, everybody wakes up, the store is there.

@@ -1,12 +1,18 @@
 //! What only the driver's thread can show, on clocks that are moved apart.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use tenure_core::{Answer, Call, Request, ResourceName};
+
 use crate::clock::{ClockByHand, Clocks};
+use crate::conformance::Relay;
 use crate::guard::{SharedPage, Standing};
-use crate::store::{MemoryStore, Opened};
-use crate::{Ending, Timing, Worker};
+use crate::store::{MemoryStore, Opened, Pending, Store};
+use crate::{Ending, Ownership, Timing, Worker};
 
 const TTL: Duration = Duration::from_secs(15);
 /// In real time: whatever comes this soon did not wait for the clock that stands still.
@@ -59,7 +65,7 @@ async fn a_suspend_that_the_trust_outlasts_costs_nothing() {
 }
 
 /// A guarded worker that owns, and its clock.
-async fn guarded(page: &Arc<SharedPage>) -> (ClockByHand, Worker, crate::Ownership) {
+async fn guarded(page: &Arc<SharedPage>) -> (ClockByHand, Worker, Ownership) {
     let clock = ClockByHand::new();
     let opened = Opened::memory(Arc::new(MemoryStore::by_hand(clock.clone()))).expect("a thread");
     let timing = Timing::new(TTL).expect("sound");
@@ -107,4 +113,109 @@ async fn what_a_guard_has_ended_its_worker_does_not_own_any_more_and_competes_fo
     let again = tokio::time::timeout(SOON, worker.campaign("echo").acquire()).await.expect("soon");
     assert!(again.expect("a ticket").holds());
     assert_eq!(page.look().number(), 2);
+}
+
+/// A memory store that needs a runtime for its releases, and counts them.
+#[derive(Debug, Default)]
+struct Counting {
+    store: MemoryStore,
+    releases: AtomicUsize,
+}
+
+impl Relay for Counting {
+    fn behind(&self) -> &dyn Store {
+        &self.store
+    }
+
+    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
+        Box::pin(async move {
+            let answer = self.store.call(request).await;
+            if let Call::Release(_) = request.call {
+                self.releases.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            answer
+        })
+    }
+}
+
+/// Who owns `resource` by the word of the store, which answers at once.
+fn owners(store: &dyn Store, resource: &ResourceName) -> usize {
+    let mut read = store.read(Some(resource));
+    match read.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        std::task::Poll::Ready(Ok(views)) => views.iter().map(|view| view.owners.len()).sum(),
+        unread => panic!("a store in memory answers at once: {unread:?}"),
+    }
+}
+
+// req: O9
+#[test]
+fn a_release_leaves_although_the_driver_does_not_run_and_outside_of_every_runtime() {
+    let store = Arc::new(Counting::default());
+    let opened = Opened::new(store.clone()).expect("a thread");
+    let driver = opened.driver.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (worker, own) = runtime.block_on(async {
+        let worker = Worker::on(opened).connect().await.expect("a worker");
+        let own = tokio::time::timeout(SOON, worker.campaign("echo").acquire()).await.expect("soon");
+        (worker, own.expect("a ticket"))
+    });
+    let (resource, seat) = (own.resource().clone(), own.seat());
+    let (blocked, is_blocked) = mpsc::channel();
+    let (let_go, goes_on) = mpsc::channel::<()>();
+    let block = async move {
+        blocked.send(()).expect("the test waits");
+        goes_on.recv().expect("the test lets it go on");
+    };
+    driver.spawn(Box::pin(block)).expect("a driver");
+    is_blocked.recv().expect("it blocks");
+    assert_eq!((owners(&*store, &resource), seat.owns()), (1, true));
+
+    let mut release = Box::pin(own.release());
+    assert!(release.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+
+    assert_eq!((owners(&*store, &resource), seat.owns()), (0, false));
+    let_go.send(()).expect("it waits");
+    runtime.block_on(async {
+        tokio::time::timeout(SOON, release).await.expect("it is answered");
+        tokio::time::timeout(SOON, worker.shutdown()).await.expect("nothing is left");
+    });
+    assert_eq!(store.releases.load(Ordering::SeqCst), 1, "the driver does not send it again");
+}
+
+#[tokio::test]
+async fn many_releases_at_once_go_together_though_the_first_leaves_by_itself() {
+    let store = Arc::new(Counting::default());
+    let worker = Worker::on(Opened::new(store.clone()).expect("a thread")).connect().await.expect("a worker");
+    let mut owned: Vec<Ownership> = Vec::new();
+    for number in 0..500 {
+        owned.push(worker.campaign(format!("r{number}")).acquire().await.expect("a ticket"));
+    }
+
+    let mut releases = tokio::task::JoinSet::new();
+    owned.into_iter().for_each(|own| drop(releases.spawn(own.release())));
+    tokio::time::timeout(SOON, releases.join_all()).await.expect("all are answered");
+
+    let sent = store.releases.load(Ordering::SeqCst);
+    assert!((2..50).contains(&sent), "{sent} requests for 500");
+}
+
+// req: O9
+#[tokio::test]
+async fn a_release_that_is_dropped_half_way_is_carried_on_by_the_driver() {
+    let store = Arc::new(Counting::default());
+    let worker = Worker::on(Opened::new(store.clone()).expect("a thread")).connect().await.expect("a worker");
+    let own = worker.campaign("echo").acquire().await.expect("a ticket");
+
+    {
+        let mut release = pin!(own.release());
+        assert!(release.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    let again = tokio::time::timeout(SOON, async {
+        // The campaign before has to have left.
+        worker.campaign("echo").acquire().await.expect("a ticket")
+    });
+    assert_eq!(again.await.expect("soon").term(), 2);
+    assert_eq!(store.releases.load(Ordering::SeqCst), 1);
 }

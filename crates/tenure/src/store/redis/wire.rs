@@ -1,10 +1,12 @@
 //! One connection: who asks writes by itself, in order, and one task reads the answers and gives them out in that order.
+//! Who asks may be on another thread, which may lose its core at any moment: so nobody ever blocks on what it has locked,
+//! but comes back a little later, and does something else meanwhile.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll, Waker, ready};
 
 use redis::{Cmd, ErrorKind, RedisError, Value};
@@ -66,13 +68,15 @@ pub(super) struct Link {
 struct Shared {
     stream: Box<dyn Stream>,
     unsent: Vec<u8>,
-    /// Who waits for the next answers, in the order in which they come; nobody for some.
-    asked: VecDeque<Option<oneshot::Sender<Outcome<Value>>>>,
+    asked: Asked,
     /// Wakes the one that reads, and writes what did not go out at once.
     carrier: Waker,
     /// Nobody reads any more: why.
     over: Option<io::ErrorKind>,
 }
+
+/// Who waits for the next answers, in the order in which they come; nobody for some.
+type Asked = VecDeque<Option<oneshot::Sender<Outcome<Value>>>>;
 
 impl Link {
     /// Connects as the URL says. What comes unasked, to one who has subscribed, is told to `unasked`.
@@ -119,12 +123,12 @@ impl Link {
     }
 
     async fn send(&self, first: &[u8], command: &Cmd, answers: usize) -> Outcome<Value> {
-        let (to, answer) = oneshot::channel();
-        {
-            let mut shared = lock(&self.shared);
+        let answer = poll_fn(|cx| {
+            let shared = &mut *ready!(poll_lock(&self.shared, cx));
             if let Some(why) = shared.over {
-                return Err(broken(why));
+                return Poll::Ready(Err(broken(why)));
             }
+            let (to, answer) = oneshot::channel();
             shared.asked.extend((1..answers).map(|_| None));
             shared.asked.push_back(Some(to));
             shared.unsent.extend_from_slice(first);
@@ -134,8 +138,9 @@ impl Link {
             if let Poll::Ready(Err(_)) = shared.write(&mut Context::from_waker(&carrier)) {
                 carrier.wake();
             }
-        }
-        answer.await.unwrap_or(Err(broken(io::ErrorKind::BrokenPipe)))
+            Poll::Ready(Ok(answer))
+        });
+        answer.await?.await.unwrap_or(Err(broken(io::ErrorKind::BrokenPipe)))
     }
 }
 
@@ -174,24 +179,28 @@ pub(super) type Said = [Value; 3];
 async fn carry(shared: Arc<Mutex<Shared>>, unasked: Option<mpsc::UnboundedSender<Said>>) {
     let (mut unread, mut coming) = (Vec::new(), Coming::default());
     loop {
-        let read = poll_fn(|cx| {
-            let mut shared = lock(&shared);
+        let is_over = poll_fn(|cx| {
+            let shared = &mut *ready!(poll_lock(&shared, cx));
             if !shared.carrier.will_wake(cx.waker()) {
                 shared.carrier = cx.waker().clone();
             }
-            if let Poll::Ready(Err(error)) = shared.write(cx) {
-                return Poll::Ready(Err(error));
-            }
-            read_some(&mut *shared.stream, cx, &mut unread)
+            let read = match shared.write(cx) {
+                Poll::Ready(Err(error)) => Err(error),
+                _ => ready!(read_some(&mut *shared.stream, cx, &mut unread)),
+            };
+            let why = match read {
+                Ok(()) => match give_out(&mut shared.asked, &mut unread, &mut coming, unasked.as_ref()) {
+                    Ok(()) => return Poll::Ready(false),
+                    Err(_odd) => io::ErrorKind::InvalidData,
+                },
+                Err(error) => error.kind(),
+            };
+            shared.end(why);
+            Poll::Ready(true)
         });
-        let why = match read.await {
-            Ok(()) => match give_out(&shared, &mut unread, &mut coming, unasked.as_ref()) {
-                Ok(()) => continue,
-                Err(_odd) => io::ErrorKind::InvalidData,
-            },
-            Err(error) => error.kind(),
-        };
-        return lock(&shared).end(why);
+        if is_over.await {
+            return;
+        }
     }
 }
 
@@ -212,7 +221,7 @@ fn read_some(stream: &mut dyn Stream, cx: &mut Context<'_>, unread: &mut Vec<u8>
 
 /// Gives the answers that are whole to those who wait for them.
 fn give_out(
-    shared: &Mutex<Shared>,
+    asked: &mut Asked,
     unread: &mut Vec<u8>,
     coming: &mut Coming,
     unasked: Option<&mpsc::UnboundedSender<Said>>,
@@ -226,8 +235,8 @@ fn give_out(
                 // Nobody listens any more, and the connection is about to end.
                 let _gone = unasked.send(message);
             }
-            (None, Ok(message)) => answer(shared, Value::Array(message.into()))?,
-            (_, Err(said)) => answer(shared, said)?,
+            (None, Ok(message)) => answer(asked, Value::Array(message.into()))?,
+            (_, Err(said)) => answer(asked, said)?,
         }
     }
     unread.drain(..from);
@@ -237,9 +246,8 @@ fn give_out(
     Ok(())
 }
 
-fn answer(shared: &Mutex<Shared>, said: Value) -> Outcome<()> {
-    let asked = lock(shared).asked.pop_front();
-    let asked = asked.ok_or_else(|| Trouble::Odd("an answer to nothing".to_owned()))?;
+fn answer(asked: &mut Asked, said: Value) -> Outcome<()> {
+    let asked = asked.pop_front().ok_or_else(|| Trouble::Odd("an answer to nothing".to_owned()))?;
     if let Some(asked) = asked {
         // A refusal is an answer to the connection, and an error to who asked, who may have given up.
         let _gone = asked.send(said.extract_error().map_err(Trouble::from));
@@ -261,9 +269,17 @@ fn broken(why: io::ErrorKind) -> Trouble {
     Trouble::Broken(why.into())
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    // There is no step in it that a panic could leave half done.
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whoever else has it locked is about to be done; but that may have lost its core.
+fn poll_lock<'a>(shared: &'a Mutex<Shared>, cx: &Context<'_>) -> Poll<MutexGuard<'a, Shared>> {
+    match shared.try_lock() {
+        Ok(locked) => Poll::Ready(locked),
+        // There is no step in it that a panic could leave half done.
+        Err(TryLockError::Poisoned(poisoned)) => Poll::Ready(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
 }
 
 #[cfg(test)]
