@@ -114,8 +114,9 @@ impl Arena {
         let watch = move |own: Ownership| {
             let own = Arc::new(own);
             let (ticket, token, same) = (own.ticket(), own.token(), own.clone());
-            observer.begin(&who, ticket, token, move || own.holds());
+            // The control first: it is looked at as soon as the other has seen enough.
             credulous.begin_credulous(&who, ticket, token, longer, move || same.holds());
+            observer.begin(&who, ticket, token, move || own.holds());
             async {}
         };
         let campaign = self.contestants[index].worker.campaign(JOB).tickets(self.tickets);
