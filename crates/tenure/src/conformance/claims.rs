@@ -63,6 +63,12 @@ pub async fn each_grant_adds_one_to_the_term_and_raises_the_token(fixture: impl 
         grants.extend([evicted, stepping_down, granted(again)]);
         world.close(a, why).await;
     }
+    let owner = world.open("d").await;
+    grants.push(granted(world.claim(owner).await));
+    let next = world.wait("e").await;
+    world.release(owner).await;
+    grants.push(granted(world.claim(next).await));
+    world.release(next).await;
     let runs_out = world.open_for("b", SHORT).await;
     grants.push(granted(world.claim(runs_out).await));
     world.pass(SHORT).await;

@@ -46,8 +46,8 @@ pub struct PostgresStore {
     schema: Quoted,
     /// Renewals, and what must not wait behind claims.
     renewals: Line,
-    claims: Line,
-    tools: Arc<Line>,
+    claims: Arc<Line>,
+    tools: Line,
     ears: Ears,
 }
 
@@ -79,13 +79,13 @@ impl PostgresStore {
 
     fn at(target: Target, schema: Quoted, namespace: &Namespace) -> Self {
         let target = Arc::new(target);
-        let tools = Arc::new(Line::to(&target));
+        let claims = Arc::new(Line::to(&target));
         Self {
             namespace: namespace.clone(),
             renewals: Line::to(&target),
-            claims: Line::to(&target),
-            ears: Ears::new(&target, &tools),
-            tools,
+            ears: Ears::new(&target, &claims),
+            claims,
+            tools: Line::to(&target),
             schema,
             target,
         }
@@ -101,7 +101,7 @@ impl PostgresStore {
     }
 
     async fn carry_out(&self, request: &Request) -> Result<Answer, Error> {
-        let (line, doing) = match request.call {
+        let (line, doing): (&Line, &str) = match request.call {
             Call::Renew => (&self.renewals, "renew the lease"),
             Call::Held => (&self.renewals, "ask what the lease holds"),
             Call::Close(_) => (&self.renewals, "close the lease"),

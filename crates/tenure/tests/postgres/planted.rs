@@ -1,6 +1,6 @@
 //! Bugs, planted in the functions of a private namespace: the tests above, or the suite, must find each of them.
 
-use tenure::conformance::{jobs, judging, leases, releases, restarts, sizes};
+use tenure::conformance::{claims, hints, jobs, judging, leases, queue, releases, restarts, sizes};
 use tenure::store::Claimed;
 
 use crate::fixture::{Fresh, start};
@@ -97,12 +97,52 @@ async fn a_free_number_that_cannot_be_had_taken_for_an_owner_that_ends_now_is_fo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quarantine_that_is_read_before_the_locks_is_found() {
     let fresh = Fresh::start().await;
-    fresh.plant("before bigint := (SELECT longest_ns FROM meta); all_made boolean", "all_made boolean");
-    fresh.plant("c.longest_ns := before; c.now_us := shown()", "c.now_us := shown()");
+    // Read where a claim begins, before it has waited for anything.
+    let begin = "IF waits AND tickets = '{1}' THEN";
+    let read = "done := set_config('planted.longest', (SELECT longest_ns FROM meta)::text, true) IS NULL;";
+    fresh.plant(&format!("{read} {begin}"), begin);
+    let believe = "c.longest_ns := current_setting('planted.longest')::bigint; c.now_us := shown()";
+    fresh.plant(believe, "c.now_us := shown()");
 
     let claimed = claim_while_the_quarantine_grows(&fresh).await;
 
     assert!(matches!(claimed, Claimed::Granted(_)), "nobody found it: {claimed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quick_claim_of_what_another_owns_is_found() {
+    finds!(
+        queue::a_waiter_is_queued_once_and_keeps_the_priority_of_its_place,
+        "NOT EXISTS (SELECT FROM ticket WHERE resource = where_id AND lease = -1)",
+        "NOT EXISTS (SELECT FROM ticket WHERE resource = where_id AND lease IS NOT NULL)"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quick_claim_that_overtakes_others_is_found() {
+    finds!(
+        queue::a_free_ticket_is_the_heads_at_once_and_the_nexts_after_a_step,
+        "(-w.named, -w.priority::bigint, w.arrival) < (-p.named, -p.priority::bigint, -1)\n                    OR",
+        "(-w.named, -w.priority::bigint, w.arrival) < (-p.named, -p.priority::bigint, p.arrival)\n                    OR"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quick_claim_whose_token_does_not_grow_is_found() {
+    finds!(
+        claims::each_grant_adds_one_to_the_term_and_raises_the_token,
+        "its_token := its_token - 1",
+        "its_token := greatest(its_token, now_us)"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quick_release_that_tells_nobody_is_found() {
+    finds!(
+        hints::a_release_hints_the_head_at_once_and_the_next_after_one_step_of_its_own,
+        "w.resource = where_id AND false ORDER BY w.named DESC, w.priority DESC, w.arrival LIMIT 2",
+        "w.resource = where_id ORDER BY w.named DESC, w.priority DESC, w.arrival LIMIT 2"
+    );
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
 //! The least that a worker needs: to call the functions, and nothing else.
 
 use tenure::Kind;
+use tenure::conformance::Fixture;
 use tenure::store::{
     Begin, Holder, JobAct, JobOutcome, JobSaid, JobStep, Namespace, Payload, PostgresStore, Published, Said,
     Store,
 };
 use tenure_core::{Note, Occurrence, Plan};
 
-use crate::fixture::{lock, shared};
+use crate::fixture::{Fresh, lock, shared};
 use crate::words::{Asker, SOON, granted};
 use std::sync::Arc;
 
@@ -121,5 +122,22 @@ async fn what_stands_in_the_callers_search_path_does_not_change_the_functions() 
          CREATE TEMP TABLE resource (id int); SELECT straight.version(), (straight.held('\\x00', 100)).now_us > 1000",
     );
 
-    assert_eq!(seen, "6|t");
+    assert_eq!(seen, "7|t");
+}
+
+/// What a rehearsal is known by takes nothing from anybody.
+#[tokio::test]
+async fn who_asks_in_the_name_of_nobody_takes_and_frees_nothing() {
+    let fresh = Fresh::start().await;
+    let mut owner = Asker::open(&fresh.store(), "a", SOON * 10).await;
+    granted(&owner.claim(&["job"]).await);
+    let all = "SELECT r, t, (SELECT count(*) FROM @.history) FROM @.resource AS r, @.ticket AS t";
+    let before = fresh.sql(all);
+
+    let said = fresh.sql(
+        "SELECT (@.release(NULL, 9, NULL, 0, 100, '{job}', '{0}', true)).verdict,
+            (@.claim(NULL, 9, NULL, 0, 100, '{job}', '{1}', '{0}', true)).verdict",
+    );
+
+    assert_eq!((said.as_str(), fresh.sql(all)), ("7|7", before));
 }

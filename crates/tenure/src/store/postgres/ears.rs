@@ -35,7 +35,7 @@ const PULSE: Duration = Duration::from_secs(5);
 
 pub(super) struct Ears {
     target: Arc<Target>,
-    tools: Arc<Line>,
+    claims: Arc<Line>,
     /// Held while a connection is made, so that all who wait for it get the same.
     open: tokio::sync::Mutex<Option<Arc<Listening>>>,
     deaf_since: Mutex<Option<Instant>>,
@@ -69,10 +69,10 @@ impl Drop for Listening {
 }
 
 impl Ears {
-    pub(super) fn new(target: &Arc<Target>, tools: &Arc<Line>) -> Self {
+    pub(super) fn new(target: &Arc<Target>, claims: &Arc<Line>) -> Self {
         Self {
             target: target.clone(),
-            tools: tools.clone(),
+            claims: claims.clone(),
             open: tokio::sync::Mutex::default(),
             deaf_since: Mutex::default(),
         }
@@ -151,12 +151,13 @@ impl Ears {
         Ok(None)
     }
 
-    /// Whether what is sent over another connection arrives. On the same one it would, also behind a pooler.
+    /// Whether what is sent over another connection arrives. On the same one it would, also behind a pooler. The one for claims
+    /// is there already: the lease was opened over it.
     async fn hears_the_bell(&self, listening: &Listening) -> Result<bool, Trouble> {
         let bell = channel(&fresh()?);
         let (to, mut rung) = mpsc::unbounded_channel();
         listening.listen(&bell, |_| Subscriber::Hints(LeaseId(0), to)).await?;
-        self.tools.query(PULSE, "SELECT pg_notify($1, '0 bell')", &[(&bell, Type::TEXT)]).await?;
+        self.claims.query(PULSE, "SELECT pg_notify($1, '0 bell')", &[(&bell, Type::TEXT)]).await?;
         let heard = tokio::time::timeout(BELL_WITHIN, rung.recv()).await;
         lock(&listening.state.subscribers).remove(&bell);
         listening.client.batch_execute(&format!("UNLISTEN {bell}")).await?;

@@ -138,7 +138,7 @@ BEGIN
         RETURN;
     END IF;
     done := sweep(clock(), vouched_for);
-    done := rehearse();
+    done := rehearse(patience);
     now_us := clock();
     INSERT INTO lease (bearer, ttl_ns, opened_at, expires_at, label, metadata)
         SELECT who, span_ns, now_us, now_us + span_ns / 1000, called, tells

@@ -394,7 +394,7 @@ END $$;
 
 -- Does what a take-over does, to nothing: what a connection does for the first time takes long, and it is better done when
 -- nobody waits for it.
-CREATE FUNCTION @schema@.rehearse() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION @schema@.rehearse(patience integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     nobody @schema@.caller;
     nothing @schema@.resource;
@@ -405,5 +405,7 @@ BEGIN
     done := reap(nobody, nothing.id, 1);
     done := weed(nobody, nothing.id);
     done := take(nothing.id, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+    done := release(NULL, 0, 0, 0, patience, '{}', '{0}', true) IS NULL;
+    done := claim(NULL, 0, 0, 0, patience, '{}', '{1}', '{0}', true) IS NULL;
     RETURN wake(nothing.id, NULL, 1, NULL, 0, NULL);
 END $$;

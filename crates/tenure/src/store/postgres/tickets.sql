@@ -42,20 +42,18 @@ BEGIN
         WHERE t.resource = r.id AND t.ticket >= seats AND l.ended_at IS NULL;
 END $$;
 
--- Per resource, as one atomic step: the same grant again, a grant, or a place in the queue.
--- numbers: four for each resource, as of `settle`, or 2 0 0 0 where it is stale, 4 0 0 0 where another transaction
--- holds it and this one does not wait.
-CREATE FUNCTION @schema@.claim(
+-- What `claim` does where it is not what is usual.
+CREATE FUNCTION @schema@.claim_at_length(
     who bytea, number bigint, vouched_for bigint, heard bigint, patience integer,
     wanted text[], tickets integer[], priorities integer[], waits boolean,
     @answer@
-) @changes@ AS $$
+) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    c caller := stand(who, number, vouched_for, heard, patience, wanted, true, waits);
+    c @schema@.caller := stand(who, number, vouched_for, heard, patience, wanted, true, waits);
     quarantine bigint := c.quarantine_from;
     judged bigint := c.judged;
-    r resource;
+    r @schema@.resource;
     repeated boolean;
     is_sized boolean;
     resized boolean;
@@ -127,22 +125,81 @@ BEGIN
     shown_us := shown();
 END $$;
 
--- As of this request the lease holds and wants nothing of these; `how`: 0 released, 1 failed, 2 stepped down, which
--- queues it again in the same step. numbers: four for each: 0 ticket term token or 1 ahead look_again why where it
--- is queued again, 2 0 0 0 where the release is stale, 3 0 0 0 where nothing is held or wanted any more, 4 0 0 0 where
--- another transaction holds it and this one does not wait.
--- Where it wakes somebody that one is told before the disk has it (verdict 9), and the caller has to call `flush` before it
--- relies on anything: the next grant waits for the disk, and so for all that was written before it.
-CREATE FUNCTION @schema@.release(
-    who bytea, number bigint, vouched_for bigint, heard bigint, patience integer, left_ones text[], how integer[],
-    waits boolean,
+-- Per resource, as one atomic step: the same grant again, a grant, or a place in the queue.
+-- numbers: four for each resource, as of `settle`, or 2 0 0 0 where it is stale, 4 0 0 0 where another transaction
+-- holds it and this one does not wait.
+-- First as it mostly is after a hint: the free seat of a resource that has one, for the first who waits, and nothing new,
+-- standing or dead in sight. Every statement and every expression costs a hand-over, so here are few.
+-- Of nobody and nothing it goes through all of that for nothing: see `rehearse`.
+CREATE FUNCTION @schema@.claim(
+    who bytea, number bigint, vouched_for bigint, heard bigint, patience integer,
+    wanted text[], tickets integer[], priorities integer[], waits boolean,
     @answer@
 ) @changes@ AS $$
 #variable_conflict use_column
 DECLARE
-    c caller := stand(who, number, vouched_for, heard, patience, left_ones, 2 = ANY (how), waits);
+    done boolean := @ready@;
+    where_id bigint;
+    its_term bigint;
+    its_token bigint;
+    set_at bigint;
+    lease_id bigint;
+    called text;
+    entry bigint;
+BEGIN
+    IF waits AND tickets = '{1}' THEN
+        SELECT r.id, r.term + 1, r.token + 1, r.set_opened_at INTO where_id, its_term, its_token, set_at
+            FROM resource AS r WHERE r.name = wanted[1] AND r.tickets = 1 FOR NO KEY UPDATE;
+        now_us := shown();
+        SELECT l.id, l.label, m.longest_ns, m.system || '-' || m.life INTO lease_id, called, longest_ns, incarnation
+            FROM lease AS l, meta AS m, newest AS n, waiter AS p
+            WHERE l.bearer = who AND l.ended_at IS NULL AND l.renewed <= number AND l.opened_at <= set_at
+                AND l.expires_at > now_us AND now_us BETWEEN 1 AND @last_us@
+                AND m.one AND m.life = life(m.tableoid) AND m.longest_ns >= heard AND m.quarantine_from IS NULL
+                AND n.lease = l.id AND n.resource = where_id AND n.claimed < number AND n.released < number
+                AND p.resource = where_id AND p.lease = l.id
+                AND NOT EXISTS (SELECT FROM ticket WHERE resource = where_id AND lease IS NOT NULL)
+                AND NOT EXISTS (SELECT FROM notice WHERE resource = where_id AND lease = l.id)
+                AND NOT EXISTS (SELECT FROM waiter AS w WHERE w.resource = where_id AND w.lease <> l.id AND (
+                    (-w.named, -w.priority::bigint, w.arrival) < (-p.named, -p.priority::bigint, p.arrival)
+                    OR (SELECT ended_at IS NULL AND expires_at > least(vouched_for, now_us)
+                        FROM lease WHERE id = w.lease) IS NOT TRUE));
+        IF FOUND OR (who IS NULL AND where_id IS NULL) THEN
+            its_token := greatest(its_token, now_us);
+            WITH asked AS (
+                UPDATE newest SET claimed = number WHERE lease = lease_id AND resource = where_id
+            ), waited AS (
+                DELETE FROM waiter WHERE resource = where_id AND lease = lease_id
+            ), whole AS (
+                UPDATE resource SET term = its_term, token = its_token WHERE id = where_id
+            ), taken AS (
+                UPDATE ticket SET since = now_us, lease = lease_id, term = its_term, token = its_token
+                    WHERE resource = where_id AND ticket = 0 RETURNING ticket
+            )
+            INSERT INTO history (at, resource, worker, ticket, term, token, what)
+                SELECT now_us, where_id, called, ticket, its_term, its_token, 0 FROM taken RETURNING id INTO entry;
+            numbers := ARRAY[0, 0, its_term, its_token];
+            done := CASE WHEN entry % 64 = 0 THEN prune() END;
+            verdict := 3;
+            shown_us := shown();
+            RETURN;
+        END IF;
+    END IF;
+    SELECT * INTO STRICT verdict, now_us, shown_us, longest_ns, incarnation, numbers, names FROM
+        claim_at_length(who, number, vouched_for, heard, patience, wanted, tickets, priorities, waits);
+END $$;
+
+-- What `release` does where it is not what is usual.
+CREATE FUNCTION @schema@.release_at_length(
+    who bytea, number bigint, vouched_for bigint, heard bigint, patience integer, left_ones text[], how integer[],
+    waits boolean,
+    @answer@
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    c @schema@.caller := stand(who, number, vouched_for, heard, patience, left_ones, 2 = ANY (how), waits);
     quarantine bigint := c.quarantine_from;
-    r resource;
+    r @schema@.resource;
     freed record;
     settled record;
     done boolean;
@@ -219,6 +276,67 @@ BEGIN
         done := set_config('synchronous_commit', 'off', true) IS NULL;
     END IF;
     shown_us := shown();
+END $$;
+
+-- As of this request the lease holds and wants nothing of these; `how`: 0 released, 1 failed, 2 stepped down, which
+-- queues it again in the same step. numbers: four for each: 0 ticket term token or 1 ahead look_again why where it
+-- is queued again, 2 0 0 0 where the release is stale, 3 0 0 0 where nothing is held or wanted any more, 4 0 0 0 where
+-- another transaction holds it and this one does not wait.
+-- Where it wakes somebody that one is told before the disk has it (verdict 9), and the caller has to call `flush` before it
+-- relies on anything: the next grant waits for the disk, and so for all that was written before it.
+-- First as it mostly is: one resource with one seat, and nothing standing. See `claim`.
+CREATE FUNCTION @schema@.release(
+    who bytea, number bigint, vouched_for bigint, heard bigint, patience integer, left_ones text[], how integer[],
+    waits boolean,
+    @answer@
+) @changes@ AS $$
+#variable_conflict use_column
+DECLARE
+    done boolean := @ready@;
+    where_id bigint;
+    lease_id bigint;
+    called text;
+    told boolean;
+    entry bigint;
+BEGIN
+    IF waits AND how IN ('{0}', '{1}') THEN
+        SELECT r.id INTO where_id FROM resource AS r WHERE r.name = left_ones[1] AND r.tickets = 1 FOR NO KEY UPDATE;
+        now_us := shown();
+        SELECT l.id, l.label, m.longest_ns, m.system || '-' || m.life INTO lease_id, called, longest_ns, incarnation
+            FROM lease AS l, meta AS m, newest AS n
+            WHERE l.bearer = who AND l.ended_at IS NULL AND l.renewed <= number
+                AND l.expires_at > now_us AND now_us BETWEEN 1 AND @last_us@
+                AND m.one AND m.life = life(m.tableoid) AND m.longest_ns >= heard
+                AND n.lease = l.id AND n.resource = where_id AND n.claimed < number AND n.released < number
+                AND (SELECT count(*) = 1 AND bool_and(lease IS NOT DISTINCT FROM l.id) FROM ticket WHERE resource = where_id)
+                AND NOT EXISTS (SELECT FROM notice WHERE resource = where_id AND lease = l.id)
+                AND NOT EXISTS (SELECT FROM waiter WHERE resource = where_id AND lease = l.id);
+        IF FOUND OR (who IS NULL AND where_id IS NULL) THEN
+            WITH asked AS (
+                UPDATE newest SET released = number WHERE lease = lease_id AND resource = where_id
+            ), seat AS (
+                UPDATE ticket SET lease = NULL, since = now_us WHERE resource = where_id RETURNING ticket, term, token
+            )
+            INSERT INTO history (at, resource, worker, ticket, term, token, what)
+                SELECT now_us, where_id, called, ticket, term, token, how[1] + 1 FROM seat RETURNING id INTO entry;
+            -- As `wake` does: the first may take the ticket now, the second is to look when it has not.
+            SELECT bool_or(pg_notify('tenure_' || left(encode(sha256(bearer), 'hex'), 32),
+                    CASE place WHEN 1 THEN 0 ELSE step(ttl_ns / 1000) END || ' ' || left_ones[1]) IS NULL) IS NOT NULL
+                INTO STRICT told FROM (
+                    SELECT l.bearer, l.ttl_ns, row_number() OVER () AS place FROM (
+                        SELECT l.bearer, l.ttl_ns FROM waiter AS w, LATERAL (SELECT bearer, ttl_ns FROM lease WHERE id = w.lease
+                            AND ended_at IS NULL AND expires_at > least(vouched_for, now_us) OFFSET 0) AS l
+                        WHERE w.resource = where_id ORDER BY w.named DESC, w.priority DESC, w.arrival LIMIT 2) AS l
+                ) AS first;
+            numbers := '{3, 0, 0, 0}';
+            done := CASE WHEN entry % 64 = 0 THEN prune() END;
+            verdict := CASE WHEN told AND set_config('synchronous_commit', 'off', true) IS NOT NULL THEN 9 ELSE 4 END;
+            shown_us := shown();
+            RETURN;
+        END IF;
+    END IF;
+    SELECT * INTO STRICT verdict, now_us, shown_us, longest_ns, incarnation, numbers, names FROM
+        release_at_length(who, number, vouched_for, heard, patience, left_ones, how, waits);
 END $$;
 
 -- Waits until the disk has everything that was committed before: its own commit comes after that in the log. Says whether
