@@ -671,7 +671,7 @@ impl World {
         match self.rng.range(0, 20) {
             0..=11 => self.worker_gets(index, Input::StepDown(resource)),
             12 => self.worker_gets(index, Input::Leave(resource)),
-            13 => self.depart(index, resource, token),
+            13 => self.depart(index, &resource, token),
             14 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Failed }),
             15 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Finished }),
             16 | 17 if !self.store.down => {
@@ -690,18 +690,18 @@ impl World {
     }
 
     /// Whoever does the work ends it, and sends the release by itself; its worker learns of that some time later.
-    fn depart(&mut self, index: usize, resource: ResourceName, token: Token) {
+    fn depart(&mut self, index: usize, resource: &ResourceName, token: Token) {
         let actor = &mut self.actors[index];
-        if actor.crashed || actor.frozen_until.is_some() || !actor.has_work(&resource, token) {
+        if actor.crashed || actor.frozen_until.is_some() || !actor.has_work(resource, token) {
             return;
         }
-        if actor.believes(self.at, &resource).is_none() {
+        if actor.believes(self.at, resource).is_none() {
             return;
         }
         let Some(departure) = actor.departure.take() else { return };
         let request = departure.request(actor.moment(self.at), resource.clone());
-        actor.owned.remove(&resource);
-        actor.works.remove(&resource);
+        actor.owned.remove(resource);
+        actor.works.remove(resource);
         self.check_send(index, &request);
         self.send_to_store(index, request.clone());
         let most = if self.rng.chance(100) { self.plan.longest() } else { MILLI };
