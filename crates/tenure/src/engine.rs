@@ -359,7 +359,13 @@ impl Engine {
 
     fn carry_out(&mut self, output: Output) {
         match output {
-            Output::Send(request) => self.send(request),
+            Output::Send(request) => {
+                let renews = request.call == Call::Renew;
+                self.send(request);
+                if renews {
+                    self.shortcut.allow(self.machine.reserve());
+                }
+            }
             Output::Abandon(seq) => {
                 if let Some(Attempt { task, call }) = self.attempts.remove(&seq) {
                     task.abort();

@@ -191,6 +191,8 @@ impl Seat {
         self.listeners.listen()
     }
 
+    // ---- written by whoever works --------------------------------------------------------------------------
+
     /// Whoever did the work of the ownership under `token` gives it up: from here on it does not hold, and nothing protects it,
     /// before anybody else may have the ticket. The driver has still to say so to those who wait for its end. Says whether
     /// it held until now.

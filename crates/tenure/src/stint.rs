@@ -16,8 +16,8 @@ pub(crate) struct Stint {
     pub(crate) resource: ResourceName,
     pub(crate) grant: Grant,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
-    /// The driver knows that it has ended.
-    has_departed: bool,
+    /// The driver knows already that it has ended.
+    is_told: bool,
 }
 
 impl Stint {
@@ -26,13 +26,13 @@ impl Stint {
         grant: Grant,
         commands: mpsc::UnboundedSender<Command>,
     ) -> Arc<Self> {
-        Arc::new(Self { resource, grant, commands, has_departed: false })
+        Arc::new(Self { resource, grant, commands, is_told: false })
     }
 
     /// Ends it, and the campaign with it: one message for both, where each wakes the driver. The release may have been
     /// sent already.
     pub(crate) fn depart(mut self, sent: Option<Sent>) {
-        self.has_departed = true;
+        self.is_told = true;
         // The driver may have ended, and everything with it.
         let _gone = self.commands.send(Command::Depart(self.resource.clone(), self.grant.token, sent));
     }
@@ -41,7 +41,7 @@ impl Stint {
 impl Drop for Stint {
     // req: S5 H1 H7
     fn drop(&mut self) {
-        if self.has_departed {
+        if self.is_told {
             return;
         }
         let (resource, token) = (&self.resource, self.grant.token);

@@ -45,7 +45,8 @@ impl Worker {
     /// Reserves the number of a release that whoever does the work may send by itself. It is good for everything that is
     /// owned now, and once: of what is owned later the claim has a larger number, and the store would take the release for
     /// an old one. As long as something is owned nothing else is asked about it, so nothing of a larger number comes
-    /// first. Nothing without a lease.
+    /// first. A release that a renewal has overtaken judges nobody, so one is reserved anew with each. Nothing without a
+    /// lease.
     pub fn reserve(&mut self) -> Option<Departure> {
         let lease = self.lease()?;
         self.seq = Seq(self.seq.0 + 1);
@@ -62,13 +63,17 @@ impl Worker {
     /// more, nobody waits for what becomes of it.
     pub(super) fn departed(&mut self, now: Now, request: &Request, token: Token) {
         let Call::Release(leaves) = &request.call else { return };
-        for Leave { resource, .. } in leaves {
-            self.tell(now, resource, Event::End(Ending::Left));
-            self.tell(now, resource, Event::Stopped(token));
-            let is_due = |worker: &Self| worker.campaigns.get(resource)?.due(Batch::Releases);
-            if self.lease() == Some(request.lease) && is_due(self).is_some() {
-                self.tell(now, resource, Event::Sent(request.seq));
-            }
+        let [Leave { resource, .. }] = leaves.as_slice() else { return };
+        self.tell(now, resource, Event::End(Ending::Left));
+        self.tell(now, resource, Event::Stopped(token));
+        // A life of the store that was confirmed since then may not know of it: there it is sent again.
+        let is_known = self.live().is_some_and(|live| {
+            live.id == request.lease && live.settled_at.is_none_or(|at| request.asked_at.has_reached(at))
+        });
+        let waits =
+            self.campaigns.get(resource).is_some_and(|campaign| campaign.due(Batch::Releases).is_some());
+        if is_known && waits {
+            self.tell(now, resource, Event::Sent(request.seq));
         }
         let attempt = Attempt { seq: request.seq, due: request.asked_at + request.limit };
         self.under_way.push(Asked { attempt, batch: Batch::Releases });

@@ -934,6 +934,26 @@ fn a_release_that_was_sent_ahead_of_the_end_of_its_lease_is_waited_for_by_nobody
     assert!(stage.worker.is_campaigning(&name("r")));
 }
 
+// req: L1
+#[test]
+fn a_release_that_was_sent_ahead_of_a_new_life_of_the_store_is_sent_again() {
+    let mut stage = Stage::owning();
+    let request = stage.worker.reserve().unwrap().request(stage.moment(), name("r"));
+    stage.until_renewal();
+    stage.answer_as(2, kept());
+    stage.answer_as(2, Said::Held(vec![holding("r", 1)]));
+    assert!(stage.owns("r") && stage.trusted_until().is_some());
+
+    // The life before has carried it out and answered; this one knows of the grant, and not of the release.
+    stage.feed(Input::Departed { request: request.clone(), token: Token(1) });
+    stage.feed(Input::Answered(request, stamped(Said::Released(vec![Released::Free]), 1, stage.now)));
+
+    assert_eq!(stage.releases(), [(name("r"), Leaving::Released)]);
+    assert!(!stage.saw(&Output::Left(name("r"))));
+    stage.answer_as(2, Said::Released(vec![Released::Free]));
+    assert!(stage.saw(&Output::Left(name("r"))));
+}
+
 #[test]
 fn without_a_lease_nothing_is_reserved() {
     let mut stage = Stage::new();

@@ -1,10 +1,11 @@
 //! One worker in the simulated world: its machine, its clocks, its work, and what it believes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure_core::{
-    Departure, Grant, Input, Label, LeaseId, Metadata, Moment, Planted, ResourceName, Timing, Token, Worker,
+    Departure, Grant, Input, Label, LeaseId, Metadata, Moment, Planted, ResourceName, Seq, Timing, Token,
+    Worker,
 };
 
 use crate::rng::Rng;
@@ -26,6 +27,9 @@ pub(crate) struct Actor {
     pub(crate) trust: Option<Moment>,
     /// For whoever wants to leave by itself.
     pub(crate) departure: Option<Departure>,
+    /// What was sent that way, and the worker has not heard of yet; and what the store has said to it.
+    pub(crate) ahead: BTreeSet<Seq>,
+    pub(crate) early: Vec<Input>,
     pub(crate) owned: BTreeMap<ResourceName, Grant>,
     pub(crate) works: BTreeMap<ResourceName, Work>,
 }
@@ -86,6 +90,8 @@ impl Actor {
             wake: 0,
             trust: None,
             departure: None,
+            ahead: BTreeSet::new(),
+            early: Vec::new(),
             owned: BTreeMap::new(),
             works: BTreeMap::new(),
         }

@@ -296,6 +296,7 @@ impl World {
     // ---- workers -----------------------------------------------------------------------------------------
 
     pub(crate) fn worker_gets(&mut self, index: usize, input: Input) {
+        let mut early = Vec::new();
         let now = {
             let actor = &mut self.actors[index];
             if actor.crashed {
@@ -304,6 +305,17 @@ impl World {
             if actor.frozen_until.is_some() {
                 actor.backlog.push(input);
                 return;
+            }
+            // Who carries on what was sent ahead has its answer only then.
+            if let Input::Answered(request, _) | Input::Failed(request) = &input
+                && actor.ahead.contains(&request.seq)
+            {
+                actor.early.push(input);
+                return;
+            }
+            if let Input::Departed { request, .. } = &input {
+                actor.ahead.remove(&request.seq);
+                early = std::mem::take(&mut actor.early);
             }
             let fresh = LeaseId((u128::from(self.rng.next()) << 64) | u128::from(self.rng.next()));
             Now { at: actor.moment(self.at), jitter: self.rng.next() as u16, fresh }
@@ -319,12 +331,16 @@ impl World {
             let late = if self.calm { 0 } else { self.rng.range(0, MILLI) };
             self.after(self.actors[index].real(span).max(1) + late, wake);
         }
+        early.into_iter().for_each(|input| self.worker_gets(index, input));
     }
 
     fn carry_out(&mut self, index: usize, output: Output) {
         match output {
             Output::Send(request) => {
                 self.check_send(index, &request);
+                if request.call == Call::Renew {
+                    self.actors[index].reserve();
+                }
                 self.send_to_store(index, request);
             }
             Output::Trust(until) => {
@@ -702,6 +718,7 @@ impl World {
         let request = departure.request(actor.moment(self.at), resource.clone());
         actor.owned.remove(resource);
         actor.works.remove(resource);
+        actor.ahead.insert(request.seq);
         self.check_send(index, &request);
         self.send_to_store(index, request.clone());
         let most = if self.rng.chance(100) { self.plan.longest() } else { MILLI };

@@ -19,6 +19,7 @@ use tokio::task::AbortHandle;
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Notification};
 
+use super::Param;
 use super::line::Line;
 use super::trouble::Trouble;
 use super::url::{Connected, Target};
@@ -152,12 +153,16 @@ impl Ears {
     }
 
     /// Whether what is sent over another connection arrives. On the same one it would, also behind a pooler. The one for claims
-    /// is there already: the lease was opened over it.
+    /// is needed anyway, by whoever listens for hints.
     async fn hears_the_bell(&self, listening: &Listening) -> Result<bool, Trouble> {
         let bell = channel(&fresh()?);
         let (to, mut rung) = mpsc::unbounded_channel();
         listening.listen(&bell, |_| Subscriber::Hints(LeaseId(0), to)).await?;
-        self.claims.query(PULSE, "SELECT pg_notify($1, '0 bell')", &[(&bell, Type::TEXT)]).await?;
+        let ring = "SELECT pg_notify($1, '0 bell')";
+        let silent = |_| Error::unavailable(format!("no answer within {PULSE:?}"));
+        let named: [Param<'_>; 1] = [(&bell, Type::TEXT)];
+        let rings = self.claims.query(PULSE, ring, &named);
+        tokio::time::timeout(PULSE, rings).await.map_err(silent)??;
         let heard = tokio::time::timeout(BELL_WITHIN, rung.recv()).await;
         lock(&listening.state.subscribers).remove(&bell);
         listening.client.batch_execute(&format!("UNLISTEN {bell}")).await?;

@@ -147,23 +147,26 @@ DECLARE
     called text;
     entry bigint;
 BEGIN
-    IF waits AND tickets = '{1}' THEN
+    IF waits AND tickets = '{1}' AND cardinality(wanted) < 2 THEN
         SELECT r.id, r.term + 1, r.token + 1, r.set_opened_at INTO where_id, its_term, its_token, set_at
             FROM resource AS r WHERE r.name = wanted[1] AND r.tickets = 1 FOR NO KEY UPDATE;
         now_us := shown();
         SELECT l.id, l.label, m.longest_ns, m.system || '-' || m.life INTO lease_id, called, longest_ns, incarnation
-            FROM lease AS l, meta AS m, newest AS n, waiter AS p
-            WHERE l.bearer = who AND l.ended_at IS NULL AND l.renewed <= number AND l.opened_at <= set_at
-                AND l.expires_at > now_us AND now_us BETWEEN 1 AND @last_us@
-                AND m.one AND m.life = life(m.tableoid) AND m.longest_ns >= heard AND m.quarantine_from IS NULL
-                AND n.lease = l.id AND n.resource = where_id AND n.claimed < number AND n.released < number
-                AND p.resource = where_id AND p.lease = l.id
-                AND NOT EXISTS (SELECT FROM ticket WHERE resource = where_id AND lease IS NOT NULL)
-                AND NOT EXISTS (SELECT FROM notice WHERE resource = where_id AND lease = l.id)
+            FROM meta AS m, LATERAL (SELECT id, label FROM lease
+                    WHERE bearer = who AND ended_at IS NULL AND expires_at > now_us AND renewed <= number
+                        AND opened_at <= set_at OFFSET 0) AS l,
+                LATERAL (SELECT FROM newest
+                    WHERE lease = l.id AND resource = where_id AND claimed < number AND released < number OFFSET 0) AS n,
+                LATERAL (SELECT named, priority, arrival FROM waiter
+                    WHERE resource = where_id AND lease = l.id OFFSET 0) AS p
+            WHERE m.one AND m.life = life(m.tableoid) AND m.longest_ns >= heard AND m.quarantine_from IS NULL
+                AND now_us BETWEEN 1 AND @last_us@
+                AND (SELECT count(*) = 1 AND bool_and(lease IS NULL) FROM ticket WHERE resource = where_id)
+                AND NOT EXISTS (SELECT FROM notice WHERE resource = where_id AND lease = l.id OFFSET 0)
                 AND NOT EXISTS (SELECT FROM waiter AS w WHERE w.resource = where_id AND w.lease <> l.id AND (
                     (-w.named, -w.priority::bigint, w.arrival) < (-p.named, -p.priority::bigint, p.arrival)
                     OR (SELECT ended_at IS NULL AND expires_at > least(vouched_for, now_us)
-                        FROM lease WHERE id = w.lease) IS NOT TRUE));
+                        FROM lease WHERE id = w.lease) IS NOT TRUE) OFFSET 0);
         IF FOUND OR (who IS NULL AND where_id IS NULL) THEN
             its_token := greatest(its_token, now_us);
             WITH asked AS (
@@ -299,18 +302,18 @@ DECLARE
     told boolean;
     entry bigint;
 BEGIN
-    IF waits AND how IN ('{0}', '{1}') THEN
+    IF waits AND how IN ('{0}', '{1}') AND cardinality(left_ones) < 2 THEN
         SELECT r.id INTO where_id FROM resource AS r WHERE r.name = left_ones[1] AND r.tickets = 1 FOR NO KEY UPDATE;
         now_us := shown();
         SELECT l.id, l.label, m.longest_ns, m.system || '-' || m.life INTO lease_id, called, longest_ns, incarnation
-            FROM lease AS l, meta AS m, newest AS n
-            WHERE l.bearer = who AND l.ended_at IS NULL AND l.renewed <= number
-                AND l.expires_at > now_us AND now_us BETWEEN 1 AND @last_us@
-                AND m.one AND m.life = life(m.tableoid) AND m.longest_ns >= heard
-                AND n.lease = l.id AND n.resource = where_id AND n.claimed < number AND n.released < number
+            FROM meta AS m, LATERAL (SELECT id, label FROM lease
+                    WHERE bearer = who AND ended_at IS NULL AND expires_at > now_us AND renewed <= number OFFSET 0) AS l,
+                LATERAL (SELECT FROM newest
+                    WHERE lease = l.id AND resource = where_id AND claimed < number AND released < number OFFSET 0) AS n
+            WHERE m.one AND m.life = life(m.tableoid) AND m.longest_ns >= heard AND now_us BETWEEN 1 AND @last_us@
                 AND (SELECT count(*) = 1 AND bool_and(lease IS NOT DISTINCT FROM l.id) FROM ticket WHERE resource = where_id)
-                AND NOT EXISTS (SELECT FROM notice WHERE resource = where_id AND lease = l.id)
-                AND NOT EXISTS (SELECT FROM waiter WHERE resource = where_id AND lease = l.id);
+                AND NOT EXISTS (SELECT FROM notice WHERE resource = where_id AND lease = l.id OFFSET 0)
+                AND NOT EXISTS (SELECT FROM waiter WHERE resource = where_id AND lease = l.id OFFSET 0);
         IF FOUND OR (who IS NULL AND where_id IS NULL) THEN
             WITH asked AS (
                 UPDATE newest SET released = number WHERE lease = lease_id AND resource = where_id
@@ -323,14 +326,15 @@ BEGIN
             SELECT bool_or(pg_notify('tenure_' || left(encode(sha256(bearer), 'hex'), 32),
                     CASE place WHEN 1 THEN 0 ELSE step(ttl_ns / 1000) END || ' ' || left_ones[1]) IS NULL) IS NOT NULL
                 INTO STRICT told FROM (
-                    SELECT l.bearer, l.ttl_ns, row_number() OVER () AS place FROM (
-                        SELECT l.bearer, l.ttl_ns FROM waiter AS w, LATERAL (SELECT bearer, ttl_ns FROM lease WHERE id = w.lease
-                            AND ended_at IS NULL AND expires_at > least(vouched_for, now_us) OFFSET 0) AS l
-                        WHERE w.resource = where_id ORDER BY w.named DESC, w.priority DESC, w.arrival LIMIT 2) AS l
+                    SELECT l.bearer, l.ttl_ns, row_number() OVER (ORDER BY w.named DESC, w.priority DESC, w.arrival) AS place
+                    FROM waiter AS w, LATERAL (SELECT bearer, ttl_ns FROM lease WHERE id = w.lease
+                        AND ended_at IS NULL AND expires_at > least(vouched_for, now_us) OFFSET 0) AS l
+                    WHERE w.resource = where_id ORDER BY place LIMIT 2
                 ) AS first;
             numbers := '{3, 0, 0, 0}';
             done := CASE WHEN entry % 64 = 0 THEN prune() END;
-            verdict := CASE WHEN told AND set_config('synchronous_commit', 'off', true) IS NOT NULL THEN 9 ELSE 4 END;
+            verdict := CASE WHEN told THEN
+                CASE WHEN set_config('synchronous_commit', 'off', true) IS NOT NULL THEN 9 END ELSE 4 END;
             shown_us := shown();
             RETURN;
         END IF;

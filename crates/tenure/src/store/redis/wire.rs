@@ -1,6 +1,6 @@
 //! One connection: who asks writes by itself, in order, and one task reads the answers and gives them out in that order.
-//! Who asks may be on another thread, which may lose its core at any moment: so nobody ever blocks on what it has locked,
-//! but comes back a little later, and does something else meanwhile.
+//! Who asks may be on another thread, which may lose its core while it writes: so nobody ever blocks on a connection that it
+//! has locked, but comes back a little later, and does something else meanwhile.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
