@@ -175,7 +175,7 @@ pub(crate) fn waiting(resource: &str, place: &Place, waiting: Waiting) {
     let why = match waiting.why {
         Why::Quarantine => {
             let left = span(waiting.look_again);
-            format!("the store is new or lost its data, and grants nothing for {left}")
+            format!("the store is new, was restarted or lost its data, and grants nothing for {left}")
         }
         // How many they are is the store's to say: the latest who came decided.
         _ => "all its tickets are owned".to_owned(),

@@ -21,6 +21,23 @@ async fn a_server_that_may_drop_keys_is_refused() {
 }
 
 #[tokio::test]
+async fn a_server_that_may_drop_keys_since_a_while_is_used_over_no_connection_any_more() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let lease = opened(&store).await;
+
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    // Its first, so that it connects only now. The lease was opened over the connection for claims.
+    let renewed = ask(&store, lease, Call::Renew).await.expect_err("refused");
+    let claimed = ask(&store, lease, claiming("job")).await.expect_err("refused, too");
+    assert_eq!((renewed.kind(), claimed.kind()), (Kind::Refused, Kind::Refused), "{}", chain(&claimed));
+
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    let renewed = ask(&store, lease, Call::Renew).await.expect("an answer");
+    assert!(matches!(renewed.said, Said::Kept { .. }), "{renewed:?}");
+}
+
+#[tokio::test]
 async fn a_replica_is_refused_and_its_primary_has_a_concern() {
     let primary = Options::new().aof("everysec").start();
     let replica = Options::new().set("replicaof", &format!("127.0.0.1 {}", primary.port())).start();

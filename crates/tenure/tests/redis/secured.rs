@@ -155,5 +155,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
         let error = open(&url).await.expect_err("refused");
         assert_eq!(error.kind(), Kind::Refused, "{}", chain(&error));
         assert!(!chain(&error).contains("secret"), "{}", chain(&error));
+        let cause = std::error::Error::source(&error).expect("what the server said");
+        assert!(cause.source().is_none(), "it is said once: {cause}");
     }
 }

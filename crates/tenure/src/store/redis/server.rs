@@ -63,13 +63,18 @@ impl Server {
         if self.role != "master" {
             return refused("it is a replica; use the address of its primary".to_owned());
         }
-        if self.policy != "noeviction" {
+        if self.may_forget() {
             return refused(format!(
                 "its maxmemory-policy is {:?}, under which it may drop who owns what; set it to noeviction",
                 self.policy
             ));
         }
         Ok(())
+    }
+
+    /// Whether it may drop who owns what, when it runs out of memory.
+    pub(super) fn may_forget(&self) -> bool {
+        self.policy != "noeviction"
     }
 
     /// What its configuration takes away from the promises.
@@ -85,18 +90,18 @@ impl Server {
             });
         }
         if self.replicas > 0 {
-            let whole = if self.cluster { "cluster" } else { "failover to a replica" };
+            let whole = if self.cluster { "cluster that promotes one" } else { "failover to one of them" };
+            let replicas =
+                if self.replicas == 1 { "1 replica" } else { &format!("{} replicas", self.replicas) };
             concerns.push(Concern {
                 cost: Cost::Exclusion,
                 what: format!(
-                    "the server has {} replica(s), which follow it asynchronously: a {whole} that promotes one may \
-                     forget the newest grants",
-                    self.replicas
+                    "the server has {replicas}, which follow asynchronously: a {whole} may forget the newest grants"
                 ),
                 hint: "let the token fence every write, or use a server without failover".to_owned(),
             });
         }
-        if self.policy != "noeviction" {
+        if self.may_forget() {
             concerns.push(Concern {
                 cost: Cost::Exclusion,
                 what: format!(

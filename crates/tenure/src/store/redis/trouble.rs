@@ -79,7 +79,7 @@ impl Trouble {
             Self::Damaged(name) => damaged(&what, &name),
             Self::Connection(error) => refused_connection(&what, error),
             Self::Broken(error) => Error::unavailable(format!("{what}: the connection broke")).because(error),
-            Self::Redis(error) => refused_by_server(&what, error),
+            Self::Redis(error) => refused_by_server(&what, &error),
         }
     }
 }
@@ -103,7 +103,7 @@ fn refused_connection(what: &str, error: io::Error) -> Error {
     }
 }
 
-fn refused_by_server(what: &str, error: RedisError) -> Error {
+fn refused_by_server(what: &str, error: &RedisError) -> Error {
     let code = error.code().unwrap_or_default().to_owned();
     let detail = error.detail().unwrap_or_default();
     // Since 7.0 a script that lacks a right fails with a sentence instead of NOPERM.
@@ -129,11 +129,11 @@ fn refused_by_server(what: &str, error: RedisError) -> Error {
         }
         "WRONGTYPE" => Error::corrupt(format!("{what}: keys of the namespace hold another program's data")),
         "TENURECLOCK" => Error::refused(format!("{what}: its clock is beyond the year 2200")),
-        _ if error.is_io_error() => Error::unavailable(format!("{what}: the connection broke")),
         _ if error.kind() == ErrorKind::AuthenticationFailed => {
             Error::refused(format!("{what}: it does not accept this user and password"))
         }
         _ => Error::unavailable(format!("{what}: it refused")),
     };
-    told.because(error)
+    // As a text: it would name itself as its own cause, too.
+    told.because(io::Error::other(error.to_string()))
 }

@@ -39,6 +39,10 @@ impl Wire {
         let moves = target.moves();
         let link = Link::to(target, None).await?;
         let server = Server::said(link.ask(&redis::cmd("INFO"), 1).await?)?;
+        if server.may_forget() {
+            // What may not be used for one thing is not used for another over connections that were made before.
+            target.start_over();
+        }
         server.check(&target.to_string())?;
         Ok(Self { link, server, moves })
     }
@@ -104,9 +108,11 @@ impl Link {
             match self.ask(authenticate.arg(password), 1).await {
                 // Not in its own words: a server that does not know the command quotes what it was given.
                 Err(Trouble::Redis(error)) if error.code() == Some("ERR") => {
-                    return Err(
-                        RedisError::from((ErrorKind::AuthenticationFailed, "AUTH was refused")).into()
-                    );
+                    return Err(RedisError::from((
+                        ErrorKind::AuthenticationFailed,
+                        "AUTH was refused, as by a server without a password",
+                    ))
+                    .into());
                 }
                 said => said?,
             };
