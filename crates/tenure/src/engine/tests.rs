@@ -1,7 +1,7 @@
 //! What only the driver's thread can show, on clocks that are moved apart.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -139,6 +139,36 @@ impl Relay for Counting {
     }
 }
 
+/// A memory store that carries out renewals and does not say so.
+#[derive(Debug, Default)]
+struct Mute {
+    store: MemoryStore,
+    /// The numbers of the latest ones.
+    renewed: AtomicU64,
+    released: AtomicU64,
+}
+
+impl Relay for Mute {
+    fn behind(&self) -> &dyn Store {
+        &self.store
+    }
+
+    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
+        Box::pin(async move {
+            let answer = self.store.call(request).await;
+            match request.call {
+                Call::Renew => {
+                    self.renewed.store(request.seq.0, Ordering::SeqCst);
+                    std::future::pending::<()>().await;
+                }
+                Call::Release(_) => self.released.store(request.seq.0, Ordering::SeqCst),
+                _ => {}
+            }
+            answer
+        })
+    }
+}
+
 /// Who owns `resource` by the word of the store, which answers at once.
 fn owners(store: &dyn Store, resource: &ResourceName) -> usize {
     let mut read = store.read(Some(resource));
@@ -181,6 +211,45 @@ fn a_release_leaves_although_the_driver_does_not_run_and_outside_of_every_runtim
         tokio::time::timeout(SOON, worker.shutdown()).await.expect("nothing is left");
     });
     assert_eq!(store.releases.load(Ordering::SeqCst), 1, "the driver does not send it again");
+}
+
+/// One that a renewal has overtaken would judge nobody, and dead waiters would be told instead of those who live.
+// req: L3
+#[tokio::test]
+async fn a_release_is_newer_than_a_renewal_that_is_under_way() {
+    let store = Arc::new(Mute::default());
+    let opened = Opened::new(store.clone()).expect("a thread");
+    let timing = Timing::new(Duration::from_millis(1500)).expect("sound");
+    let worker = Worker::on(opened).timing(timing).connect().await.expect("a worker");
+    let own = worker.campaign("echo").acquire().await.expect("a ticket");
+    let renews = async {
+        while store.renewed.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(SOON, renews).await.expect("it renews");
+
+    assert!(own.holds());
+    own.release().await;
+
+    let [renewed, released] = [&store.renewed, &store.released].map(|number| number.load(Ordering::SeqCst));
+    assert!(released > renewed, "{released} after {renewed}");
+}
+
+/// Were its number from before the claim, the store would take the worker for a clone of itself.
+// req: S6
+#[tokio::test]
+async fn a_release_is_newer_than_the_claim_of_what_it_gives_up() {
+    let store = Arc::new(Counting::default());
+    let worker = Worker::on(Opened::new(store.clone()).expect("a thread")).connect().await.expect("a worker");
+    let stays = worker.campaign("echo").acquire().await.expect("a ticket");
+    let goes = worker.campaign("foxtrot").acquire().await.expect("a ticket");
+    let resource = goes.resource().clone();
+
+    tokio::time::timeout(SOON, goes.release()).await.expect("it is answered");
+
+    assert_eq!((owners(&*store, &resource), stays.holds()), (0, true));
+    assert_eq!(store.releases.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
