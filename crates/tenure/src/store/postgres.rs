@@ -73,8 +73,10 @@ impl PostgresStore {
     /// As [`open`](Self::open).
     pub async fn find(url: &str, namespace: &Namespace) -> Result<Option<Self>, Error> {
         let (target, schema) = (Target::parse(url)?, Quoted::of(namespace)?);
-        let is_there = schema::prepare(&target, &schema, Missing::Leave).await?;
-        Ok(is_there.then(|| Self::at(target, schema, namespace)))
+        let Some(wire) = schema::prepare(&target, &schema, Missing::Leave).await? else { return Ok(None) };
+        let store = Self::at(target, schema, namespace);
+        store.tools.adopt(wire);
+        Ok(Some(store))
     }
 
     fn at(target: Target, schema: Quoted, namespace: &Namespace) -> Self {
@@ -104,13 +106,19 @@ impl PostgresStore {
         let (line, doing): (&Line, &str) = match request.call {
             Call::Renew => (&self.renewals, "renew the lease"),
             Call::Held => (&self.renewals, "ask what the lease holds"),
-            Call::Close(_) => (&self.renewals, "close the lease"),
             Call::Open { .. } => (&self.claims, "open the lease"),
             Call::Claim(_) => (&self.claims, "claim"),
             Call::Release(_) => (&self.claims, "release"),
+            Call::Close(_) => (self.for_closing(), "close the lease"),
         };
         let said = calls::carry_out(line, &self.schema, request).await;
         said.map_err(|trouble| trouble.told(doing, &self.target))
+    }
+
+    /// A worker closes its lease where that was rehearsed: others are waiting for it. Whoever closes the lease of another,
+    /// who is dead, has only looked for it.
+    fn for_closing(&self) -> &Line {
+        if self.tools.is_there() && !self.claims.is_there() { &self.tools } else { &self.claims }
     }
 
     async fn wish(&self, doing: &str, sql: String, params: &[Param<'_>]) -> Result<Asked, Error> {

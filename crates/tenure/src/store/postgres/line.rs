@@ -78,9 +78,20 @@ impl Line {
             return self.query(limit, sql, params).await;
         }
         match Link::make(&self.target, &self.links, limit).await {
-            Ok(link) => Ok(link.client.query_typed(sql, params).await?),
+            Ok(link) => Ok(link.wire.client.query_typed(sql, params).await?),
             Err(_) => self.query(limit, sql, params).await,
         }
+    }
+
+    /// Goes on over a connection that was made for something else.
+    pub(super) fn adopt(&self, wire: Wire) {
+        let link = Link::over(wire, &self.target, &self.links);
+        self.state().current = Some(Arc::new(link));
+    }
+
+    /// Whether the next request needs no new connection.
+    pub(super) fn is_there(&self) -> bool {
+        self.usable().is_some()
     }
 
     /// The connection to use.
@@ -159,13 +170,41 @@ impl Drop for Dial<'_> {
     }
 }
 
-/// A connection. It ends when the last request on it has.
+/// A connection as it was made. It lives on the runtime of whoever made it, until this is dropped.
+pub(super) struct Wire {
+    client: Arc<Client>,
+    host: usize,
+    task: AbortHandle,
+}
+
+impl Wire {
+    pub(super) async fn make(target: &Target, limit: Duration) -> Result<Self, Error> {
+        let (client, connection, host) = target.connect(limit).await?;
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to PostgreSQL has ended");
+            }
+        });
+        Ok(Self { client: Arc::new(client), host, task: task.abort_handle() })
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // Not only the client: a connection whose replies do not come would live on until TCP gives up.
+        self.task.abort();
+    }
+}
+
+/// A connection that requests share. It ends when the last request on it has.
 struct Link {
     target: Arc<Target>,
-    host: usize,
-    client: Arc<Client>,
+    wire: Wire,
     known: Arc<Known>,
-    task: AbortHandle,
     /// Somebody gave up a request on it.
     is_abandoned: AtomicBool,
     next: AtomicU64,
@@ -176,44 +215,40 @@ struct Link {
 
 impl Link {
     async fn make(target: &Arc<Target>, links: &Arc<AtomicUsize>, limit: Duration) -> Result<Self, Error> {
-        let (client, connection, host) = target.connect(limit).await?;
-        let task = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to PostgreSQL has ended");
-            }
-        });
+        Ok(Self::over(Wire::make(target, limit).await?, target, links))
+    }
+
+    fn over(wire: Wire, target: &Arc<Target>, links: &Arc<AtomicUsize>) -> Self {
         links.fetch_add(1, Ordering::Relaxed);
-        Ok(Self {
+        Self {
             target: target.clone(),
-            host,
-            client: Arc::new(client),
+            wire,
             known: Arc::default(),
-            task: task.abort_handle(),
             is_abandoned: AtomicBool::new(false),
             next: AtomicU64::new(0),
             under_way: Mutex::default(),
             links: links.clone(),
-        })
+        }
     }
 
     async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {
         if let Some(statement) = self.known.statement(sql) {
             let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
-            match self.client.query(&statement, &values).await {
+            match self.wire.client.query(&statement, &values).await {
                 // It has changed nothing: its transaction was undone.
                 Err(error) if Known::is_refused(&error) => self.known.give_up(),
                 rows => return rows,
             }
         }
-        let rows = self.client.query_typed(sql, params).await?;
+        let rows = self.wire.client.query_typed(sql, params).await?;
         let types = params.iter().map(|(_, kind)| kind.clone()).collect();
-        self.known.learn(&self.client, sql, types);
+        self.known.learn(&self.wire.client, sql, types);
         Ok(rows)
     }
 
     /// Whether the next request may go over it. Where there are too many connections already, it has to wait.
     fn is_usable(&self, must_wait: bool) -> bool {
-        if self.client.is_closed() || self.is_abandoned.load(Ordering::Relaxed) {
+        if self.wire.client.is_closed() || self.is_abandoned.load(Ordering::Relaxed) {
             return false;
         }
         let oldest = self.under_way().first_key_value().map(|(_, sent_at)| *sent_at);
@@ -228,8 +263,6 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Not only the client: a connection whose replies do not come would live on until TCP gives up.
-        self.task.abort();
         self.links.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -259,7 +292,7 @@ impl Drop for Attempt {
         if !self.has_ended {
             self.link.is_abandoned.store(true, Ordering::Relaxed);
             // Its host may hang, and another may not.
-            self.link.target.doubt(self.link.host);
+            self.link.target.doubt(self.link.wire.host);
         }
     }
 }

@@ -7,14 +7,15 @@ use sha2::{Digest, Sha256};
 use tenure_core::Namespace;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row, Transaction};
+use tokio_postgres::{Client, Row};
 
+use super::line::Wire;
 use super::trouble::Trouble;
 use super::url::Target;
 use crate::Error;
 
 /// Grows with every change of the tables or functions.
-const VERSION: i32 = 7;
+const VERSION: i32 = 8;
 /// What is made, in this order.
 const PARTS: [&str; 6] = [
     include_str!("tables.sql"),
@@ -144,33 +145,28 @@ pub(super) enum Missing {
     Leave,
 }
 
-/// Looks whether the schema is there, in our version, and if it is to be made sees to it. Says whether it is there then.
-pub(super) async fn prepare(target: &Target, schema: &Quoted, missing: Missing) -> Result<bool, Error> {
+/// Looks whether the schema is there, in our version, and if it is to be made sees to it. If it is there then, this
+/// is the connection that was made for it.
+pub(super) async fn prepare(
+    target: &Target,
+    schema: &Quoted,
+    missing: Missing,
+) -> Result<Option<Wire>, Error> {
     let prepared = tokio::time::timeout(PATIENCE, try_prepare(target, schema, missing)).await;
     let late = || Error::unavailable(format!("cannot open {target}: no answer within {PATIENCE:?}"));
     prepared.map_err(|_| late())?.map_err(|trouble| trouble.told("open the store", target))
 }
 
-async fn try_prepare(target: &Target, schema: &Quoted, missing: Missing) -> Result<bool, Trouble> {
-    let (mut client, connection, _) = target.connect(PATIENCE).await?;
-    // Together, on whatever runtime this is: nothing of it lives on.
-    let work = async {
-        // Both at once; what is wrong with the server is told first.
-        let (server, is_there) =
-            tokio::join!(check_server(&client, target), is_there(&client, target, schema));
-        let is_there = server.and(is_there)?;
-        if !is_there && missing == Missing::Make {
-            make(&mut client, target, schema).await?;
-        }
-        Ok(is_there || missing == Missing::Make)
-    };
-    tokio::select! {
-        done = work => done,
-        ended = connection => match ended {
-            Err(error) => Err(error.into()),
-            Ok(()) => Err(Error::unavailable(format!("cannot open {target}: the connection was closed")).into()),
-        }
+async fn try_prepare(target: &Target, schema: &Quoted, missing: Missing) -> Result<Option<Wire>, Trouble> {
+    let wire = Wire::make(target, PATIENCE).await?;
+    let client = wire.client();
+    // Both at once; what is wrong with the server is told first.
+    let (server, is_there) = tokio::join!(check_server(client, target), is_there(client, target, schema));
+    let is_there = server.and(is_there)?;
+    if !is_there && missing == Missing::Make {
+        make(client, target, schema).await?;
     }
+    Ok((is_there || missing == Missing::Make).then_some(wire))
 }
 
 async fn check_server(client: &Client, target: &Target) -> Result<(), Trouble> {
@@ -230,14 +226,12 @@ fn check_version(row: &Row, target: &Target, schema: &Quoted) -> Result<(), Trou
     }
 }
 
-/// Makes it. Of many who try at once one does, and the others find it done.
-async fn make(client: &mut Client, target: &Target, schema: &Quoted) -> Result<(), Trouble> {
-    let step = client.transaction().await?;
-    step.batch_execute("SET LOCAL lock_timeout = '20s'; SET LOCAL search_path = pg_catalog").await?;
-    step.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&schema.lock(), Type::INT8)]).await?;
-    let made = try_make(&step, target, schema).await;
-    match made {
-        Ok(()) => Ok(step.commit().await?),
+/// Makes it. Of many who try at once one does, and the others find it done. What fails is undone with the connection.
+async fn make(client: &Client, target: &Target, schema: &Quoted) -> Result<(), Trouble> {
+    client.batch_execute("BEGIN; SET LOCAL lock_timeout = '20s'; SET LOCAL search_path = pg_catalog").await?;
+    client.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&schema.lock(), Type::INT8)]).await?;
+    match try_make(client, target, schema).await {
+        Ok(()) => Ok(client.batch_execute("COMMIT").await?),
         Err(trouble) if trouble.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             Err(no_right(target, schema, "make").into())
         }
@@ -245,16 +239,16 @@ async fn make(client: &mut Client, target: &Target, schema: &Quoted) -> Result<(
     }
 }
 
-async fn try_make(step: &Transaction<'_>, target: &Target, schema: &Quoted) -> Result<(), Trouble> {
+async fn try_make(client: &Client, target: &Target, schema: &Quoted) -> Result<(), Trouble> {
     let sql = "SELECT to_regnamespace($1) IS NOT NULL, to_regproc($1 || '.version') IS NOT NULL,
         EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1))
         OR EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace($1))";
-    let row = first(step.query_typed(sql, &[(&schema.0, Type::TEXT)]).await?)?;
+    let row = first(client.query_typed(sql, &[(&schema.0, Type::TEXT)]).await?)?;
     let (exists, is_made, is_in_use): (bool, bool, bool) =
         (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     if is_made {
         // By somebody who may have been of another version.
-        let rows = step.query_typed(&format!("SELECT {schema}.version()"), &[]).await?;
+        let rows = client.query_typed(&format!("SELECT {schema}.version()"), &[]).await?;
         return check_version(&first(rows)?, target, schema);
     }
     if is_in_use {
@@ -264,9 +258,9 @@ async fn try_make(step: &Transaction<'_>, target: &Target, schema: &Quoted) -> R
         .into());
     }
     if !exists {
-        step.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
+        client.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
     }
-    Ok(step.batch_execute(&body(schema)).await?)
+    Ok(client.batch_execute(&body(schema)).await?)
 }
 
 fn no_right(target: &Target, schema: &Quoted, to: &str) -> Error {

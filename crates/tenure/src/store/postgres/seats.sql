@@ -392,7 +392,7 @@ BEGIN
     said[3] := greatest(said[3], 1000);
 END $$;
 
--- Does what a take-over does, to nothing: what a connection does for the first time takes long, and it is better done when
+-- Does what a hand-over and a take-over do, to nothing: what a connection does for the first time takes long, and it is better done when
 -- nobody waits for it.
 CREATE FUNCTION @schema@.rehearse(patience integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -407,5 +407,6 @@ BEGIN
     done := take(nothing.id, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
     done := release(NULL, 0, 0, 0, patience, '{}', '{0}', true) IS NULL;
     done := claim(NULL, 0, 0, 0, patience, '{}', '{1}', '{0}', true) IS NULL;
+    done := close(NULL, patience, 0::smallint) IS NULL;
     RETURN wake(nothing.id, NULL, 1, NULL, 0, NULL);
 END $$;
