@@ -1,14 +1,15 @@
 //! How a store is opened: by whom, in which version, on which server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::store::{Namespace, PostgresStore};
+use tenure::store::{Call, Closing, LeaseId, Namespace, PostgresStore, Said, Store};
 use tenure::{Error, Kind, Timing, Worker};
-use testkit::postgres::Options;
+use testkit::postgres::{Options, Postgres};
 use tokio::task::JoinSet;
 
 use crate::fixture::{Fresh, lock, shared};
-use crate::words::SOON;
+use crate::words::{Asker, SOON};
 
 fn namespace(name: &str) -> Namespace {
     Namespace::new(name).expect("a namespace")
@@ -50,24 +51,66 @@ async fn looking_for_a_namespace_makes_nothing() {
     assert_eq!(found.read_all().await.expect("an answer"), []);
 }
 
+/// How many connections of ours the server has.
+fn connections(server: &Postgres) -> String {
+    server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure'")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_looks_for_a_namespace_reads_it_and_closes_a_lease_over_the_connection_that_found_it() {
+    let server = Options::new().start();
+    PostgresStore::open(&server.url(), &namespace("found")).await.expect("it is made");
+    testkit::eventually(SOON, "nobody is connected", || connections(&server) == "0");
+
+    let found =
+        tenure::Namespace::find(&server.url(), "found").await.expect("an answer").expect("it is there");
+    found.read_all().await.expect("an answer");
+    found.close(LeaseId(1), Closing::Proved).await.expect("an answer");
+
+    assert_eq!(connections(&server), "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_leaves_needs_no_new_connection_for_it() {
+    let server = Options::new().start();
+    let store: Arc<dyn Store> =
+        Arc::new(PostgresStore::open(&server.url(), &namespace("left")).await.expect("a store"));
+    let mut worker = Asker::open(&store, "a", SOON).await;
+    worker.claim(&["job"]).await;
+    testkit::eventually(SOON, "who opened it is gone", || connections(&server) == "1");
+
+    let closed = worker.ask(Call::Close(Closing::Left)).await.expect("an answer");
+
+    assert_eq!((closed.said, connections(&server).as_str()), (Said::Closed, "1"));
+}
+
+fn version(told: &str) -> i32 {
+    told.parse().expect("a number")
+}
+
 #[tokio::test]
 async fn a_newer_schema_is_refused_with_a_sentence() {
     let fresh = Fresh::start().await;
+    let known = version(&fresh.sql("SELECT version FROM @.meta"));
     fresh.sql("UPDATE @.meta SET version = version + 1");
 
     let told = refusal(PostgresStore::open(&fresh.url, &fresh.namespace).await);
 
-    assert!(told.contains("it has version 8, and this program knows 7; use a newer program"), "{told}");
+    let expected =
+        format!("it has version {}, and this program knows {known}; use a newer program", known + 1);
+    assert!(told.contains(&expected), "{told}");
 }
 
 #[tokio::test]
 async fn an_older_schema_is_refused_with_a_sentence() {
     let fresh = Fresh::start().await;
+    let known = version(&fresh.sql("SELECT version FROM @.meta"));
     fresh.sql("UPDATE @.meta SET version = version - 1");
 
     let told = refusal(PostgresStore::open(&fresh.url, &fresh.namespace).await);
 
-    assert!(told.contains("it has version 6, from before the first release"), "{told}");
+    let expected = format!("it has version {}, from before the first release", known - 1);
+    assert!(told.contains(&expected), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,11 +126,12 @@ async fn a_newer_schema_that_is_made_while_this_program_waits_to_make_it_is_refu
     testkit::eventually(SOON, "the program waits", || lock(&server).sql(waits) == "1");
 
     lock(&server).sql(&PostgresStore::schema(&name).expect("a script"));
-    lock(&server).sql("UPDATE meanwhile.meta SET version = version + 1");
+    let newer = lock(&server).sql("UPDATE meanwhile.meta SET version = version + 1 RETURNING version");
     drop(held);
 
     let told = refusal(opening.await.expect("a task"));
-    assert!(told.contains("it has version 8"), "{told}");
+    let newer = newer.lines().next().expect("a version");
+    assert!(told.contains(&format!("it has version {newer}")), "{told}");
 }
 
 /// The number of the lock under which a schema is made.
