@@ -217,9 +217,13 @@ fn next(view: &ResourceView) -> String {
             "Nobody waits: when an owner goes, nobody follows until somebody claims it.\n".to_owned()
         }
         (_, true) => format!(
-            "A ticket is free and {} wait ({}{more}). That lasts for about two round trips; if it lasts longer, the store is \
+            "A ticket is free and {} ({}{more}). That lasts for about two round trips; if it lasts longer, the store is \
              new or lost its data, and grants nothing for a while, or they do not reach it.\n",
-            view.waiters.len(),
+            if view.waiters.len() == 1 {
+                "one waits".to_owned()
+            } else {
+                format!("{} wait", view.waiters.len())
+            },
             listed.join(", ")
         ),
         ([only], false) if view.waiters.len() == 1 => format!("Next is {only}, the only one who waits.\n"),

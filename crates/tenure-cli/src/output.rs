@@ -171,15 +171,20 @@ fn negative_duration() -> Option<(String, String)> {
 
 // ---- run ---------------------------------------------------------------------------------------------------
 
-pub(crate) fn waiting(resource: &str, place: &Place, waiting: Waiting) {
-    let why = match waiting.why {
+/// Why there is no ticket.
+pub(crate) fn why(waiting: Waiting) -> String {
+    match waiting.why {
         Why::Quarantine => {
             let left = span(waiting.look_again);
             format!("the store is new, was restarted or lost its data, and grants nothing for {left}")
         }
         // How many they are is the store's to say: the latest who came decided.
         _ => "all its tickets are owned".to_owned(),
-    };
+    }
+}
+
+pub(crate) fn waiting(resource: &str, place: &Place, waiting: Waiting) {
+    let why = why(waiting);
     let ahead = match waiting.ahead {
         0 => String::new(),
         ahead => format!("; {ahead} before this one"),
@@ -216,7 +221,7 @@ pub(crate) fn ending(resource: &str, term: u64, ending: Ending, place: &Place, s
         Ending::Lowered => "it has fewer tickets now".to_owned(),
         Ending::Evicted => "an operator took it away".to_owned(),
         Ending::Expired => match silence {
-            Silence::Store(trust) => format!("no answer from `{place}` for {}", span(trust)),
+            Silence::Store(trust) => format!("no renewal was answered by `{place}` for {}", span(trust)),
             Silence::Ours(still) => format!("this process was held up for {}", span(still)),
         },
         Ending::Gone => format!("`{place}` does not know this lease any more"),

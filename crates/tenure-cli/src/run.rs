@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use tenure::{Change, Changes, Ending, Grant, Why, Worker};
+use tenure::{Change, Changes, Ending, Grant, Waiting, Why, Worker};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -53,6 +53,7 @@ pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted
         gives_up: Cell::new(None),
         hurried: Notify::new(),
         is_queued: Notify::new(),
+        refused: Cell::new(None),
         was_owner: Cell::new(false),
         waits: Cell::new(false),
         is_news: Cell::new(false),
@@ -141,6 +142,8 @@ struct Work<'a> {
     hurried: Notify,
     /// Rung when the store has answered that there is no ticket for us now.
     is_queued: Notify,
+    /// What it answered then.
+    refused: Cell<Option<Waiting>>,
     /// Whether it ever owned.
     was_owner: Cell<bool>,
     /// Whether people were told that it waits.
@@ -270,6 +273,10 @@ impl Work<'_> {
             true => format!("no ticket of `{resource}` is free on `{place}`"),
             false => format!("got no ticket of `{resource}` on `{place}` within {}", output::span(wait)),
         };
+        let what = match self.refused.get().filter(|waiting| waiting.why == Why::Quarantine) {
+            Some(waiting) => format!("{what}: {}", output::why(waiting)),
+            None => what,
+        };
         Outcome::NotRun(Exit::NOT_ELECTED, Failure::new(what))
     }
 
@@ -355,6 +362,7 @@ impl Work<'_> {
             }
             Change::Waiting(waiting) => {
                 self.look_around();
+                self.refused.set(Some(waiting));
                 self.is_queued.notify_one();
                 self.supervisor.status(&format!("waits for `{}`", self.settings.resource));
                 // Not at all if it never wanted to wait.

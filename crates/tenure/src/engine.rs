@@ -43,8 +43,8 @@ pub(crate) enum Command {
     Holder(ResourceName, Token, oneshot::Sender<Option<Holder>>),
     /// The lock of the lease on which the ownership under this token stands.
     ShareLock(ResourceName, Token, oneshot::Sender<Result<Option<OwnedFd>, Error>>),
-    /// Leave everything; answered when all is done.
-    ShutDown(oneshot::Sender<()>),
+    /// Leave everything; answered when all is done, or but for the store, which does not answer. Which of them is the answer.
+    ShutDown(oneshot::Sender<bool>),
 }
 
 /// What a campaign is about.
@@ -76,6 +76,8 @@ enum Happened {
     Entering(Wanted, Occupied),
     /// A campaign whose work has ended has not left for a third of the ttl.
     Overdue(ResourceName),
+    /// Nothing has been done here for a third of the ttl, and the store has not been told.
+    Unheard,
     /// Something that the engine tells itself, to be looked at after what it is doing now.
     Inside(Input),
 }
@@ -109,7 +111,9 @@ pub(crate) struct Engine {
     listening: Option<(LeaseId, AbortHandle)>,
     /// What ends with the engine.
     kept: JoinSet<()>,
-    leaving: Vec<oneshot::Sender<()>>,
+    leaving: Vec<oneshot::Sender<bool>>,
+    /// Nothing is done here any more; the store is being told.
+    is_telling: bool,
     /// Every handle was dropped: nobody is left to tell.
     deserted: bool,
     machine_is_done: bool,
@@ -172,6 +176,7 @@ impl Engine {
             listening: None,
             kept: JoinSet::new(),
             leaving: Vec::new(),
+            is_telling: false,
             deserted: false,
             machine_is_done: false,
             happened,
@@ -185,6 +190,7 @@ impl Engine {
         let clocks = self.own.clocks.clone();
         let mut alarm = Alarm::by(clocks.clone());
         while !self.is_done() {
+            self.limit_telling();
             let now = clocks.now();
             let naps = [self.machine.sleep(now), self.unlimited.sleep(now)];
             let nap = async {
@@ -210,7 +216,7 @@ impl Engine {
         self.commands.close();
         // Whoever waited for it may have given up by now.
         for waits in self.leaving.drain(..) {
-            let _gone = waits.send(());
+            let _gone = waits.send(true);
         }
     }
 
@@ -287,6 +293,22 @@ impl Engine {
         occupied.overdue = Some(overdue.abort_handle());
     }
 
+    /// The same for whoever waits until the worker has left, from when nothing runs any more. The store is told for as long
+    /// as the process lives.
+    fn limit_telling(&mut self) {
+        if self.is_telling || self.leaving.is_empty() || !self.seats.is_empty() {
+            return;
+        }
+        self.is_telling = true;
+        let (report, clocks, limit) =
+            (self.report.clone(), self.own.clocks.clone(), self.own.timing.ttl() / 3);
+        self.kept.spawn(async move {
+            clocks.doze(limit).await;
+            // The engine is gone: it has been told.
+            let _gone = report.send(Happened::Unheard);
+        });
+    }
+
     fn enter(&mut self, wanted: Wanted, occupied: Occupied) {
         let resource = wanted.resource().clone();
         if self.machine.is_campaigning(&resource) || self.unlimited.is_campaigning(&resource) {
@@ -337,6 +359,12 @@ impl Engine {
                 if let Some(occupied) = self.seats.get(&resource).filter(|occupied| occupied.is_departing) {
                     // Whoever waited may have given up.
                     let _gone = occupied.signals.send(Signal::Overdue);
+                }
+            }
+            Happened::Unheard => {
+                self.is_telling = false;
+                for waits in self.leaving.drain(..) {
+                    let _gone = waits.send(false);
                 }
             }
             Happened::Hinted(hint) => {

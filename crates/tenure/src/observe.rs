@@ -119,7 +119,7 @@ pub(crate) fn overdue(label: &str, call: &'static str) {
 /// No hints for this lease.
 pub(crate) fn deaf(error: &Error) {
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    tracing::warn!(%error, cause, "no hints from the store; looking again has to do");
+    tracing::warn!(%error, cause, "the store does not tell when a ticket is free; this worker finds out by itself, up to a lease later");
 }
 
 /// No messages of this resource for now.

@@ -189,8 +189,8 @@ impl Worker {
     }
 
     /// Stops all work, awaits the cleanups, releases everything. Returns within one grace and one ttl also when
-    /// the store is away or a callback hangs. What still runs then keeps its ticket until it has ended; if the store
-    /// is away the lease runs out by itself.
+    /// a callback hangs, and within a third of the ttl after the last of them when the store is away. What still runs then
+    /// keeps its ticket until it has ended; if the store is away the lease runs out by itself.
     // req: A2 H12
     pub async fn shutdown(&self) {
         let limit = self.inner.timing.grace() + self.inner.timing.ttl();
@@ -205,7 +205,8 @@ impl Worker {
         }
         tokio::select! {
             biased;
-            _ = is_done => true,
+            // A driver that is gone has nothing left to do.
+            is_done = is_done => is_done.unwrap_or(true),
             () = self.inner.sleep(limit) => false,
         }
     }

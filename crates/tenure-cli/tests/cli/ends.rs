@@ -3,6 +3,7 @@
 use std::process::Stdio;
 
 use super::scene::Scene;
+use super::stores::Server;
 
 #[test]
 fn whoever_gets_no_ticket_within_the_wait_ends_with_123_and_has_run_nothing() {
@@ -32,6 +33,24 @@ fn whoever_gets_no_ticket_within_the_wait_ends_with_123_and_has_run_nothing() {
     scene.until_waiting(1);
     owner.signal(rustix::process::Signal::TERM);
     assert_eq!(waiter.ended().code(), Some(8));
+}
+
+#[test]
+fn whoever_gets_no_ticket_because_the_store_is_new_is_told_so() {
+    let server = Server::redis();
+    let scene = server.scene();
+
+    for wait in ["0s", "300ms"] {
+        let output = scene.done(&["run", "job", "--ttl", "60s", "--wait", wait, "--", "true"]);
+
+        let shown = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(123), "{wait}: {shown}");
+        assert!(
+            shown.contains(": the store is new, was restarted or lost its data, and grants nothing for "),
+            "{shown}"
+        );
+        assert!(shown.contains("no ticket of `job`"), "{shown}");
+    }
 }
 
 #[test]

@@ -63,6 +63,26 @@ async fn when_the_store_goes_away_nobody_owns_and_when_it_is_back_somebody_does(
     }
 }
 
+// req: H12 A2
+#[tokio::test]
+async fn whose_work_has_ended_does_not_wait_for_a_store_that_is_away() {
+    let (ttl, minute) = (Duration::from_secs(3), Duration::from_secs(60));
+    for mood in [Mood::Fails, Mood::Hangs] {
+        let (store, worker) = Shaky::with_worker(ttl, "leaving").await;
+        let campaign = worker.campaign("job").obtain(async |_| {}, async |_| {}).expect("it competes");
+        until(|| campaign.is_owner()).await;
+        store.is(mood);
+
+        let began = Instant::now();
+        assert!(!worker.shutdown_within(minute).await, "the store was not told");
+        assert!(began.elapsed() < ttl, "{:?}", began.elapsed());
+
+        // The store is told when it is back, and then all is done.
+        store.is(Mood::Well);
+        assert!(soon(worker.shutdown_within(minute)).await);
+    }
+}
+
 // req: E6
 #[tokio::test]
 async fn who_cannot_hear_hints_can_still_own() {

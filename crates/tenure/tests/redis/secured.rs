@@ -48,6 +48,10 @@ async fn tls_works_with_the_authority_that_the_url_names_and_is_verified() {
     assert_eq!(open(&address).await.expect_err("another name").kind(), Kind::Refused);
     let plain = format!("redis://127.0.0.1:{}", server.tls_port());
     assert_eq!(open(&plain).await.expect_err("no TLS").kind(), Kind::Unavailable);
+    // With TLS on a port that does not: the server waits for the rest of a word that it does not know.
+    let secure = format!("rediss://localhost:{}?ca={}", server.port(), tls.authority.display());
+    let told = open(&secure).await.expect_err("no TLS there").to_string();
+    assert!(told.contains("does it speak TLS there?"), "{told}");
 }
 
 /// The rule of docs/stores.md.

@@ -74,6 +74,9 @@ impl Trouble {
         let what = format!("cannot {doing} `{place}`");
         match self {
             Self::Told(error) => error,
+            Self::Late if doing == "open" && place.starts_with("rediss:") => {
+                Error::unavailable(format!("{what}: it did not answer in time; does it speak TLS there?"))
+            }
             Self::Late => Error::unavailable(format!("{what}: it did not answer in time")),
             Self::Odd(how) => Error::corrupt(format!("{what}: it said what Tenure never wrote: {how}")),
             Self::Damaged(name) => damaged(&what, &name),
