@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+#[cfg(feature = "postgres")]
+use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::Error;
@@ -39,6 +41,20 @@ impl Driver {
     /// Its runtime, which is there as long as this is.
     pub(crate) fn handle(&self) -> &Handle {
         &self.runtime
+    }
+
+    /// Does this on the driver's thread, and waits for what comes of it.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, is_done) = oneshot::channel();
+        self.spawn(Box::pin(async move {
+            // Whoever asked may have given up.
+            let _gone = done.send(work.await);
+        }))?;
+        is_done.await.map_err(|_| Error::unavailable("the driver's thread has ended"))?
     }
 
     /// Does this on the driver's thread.

@@ -192,7 +192,12 @@ pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Err
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Place::Sqlite { path, proved } => open_sqlite(path, proved, namespace.clone()).await,
             #[cfg(feature = "postgres")]
-            Place::Postgres => Opened::new(Arc::new(PostgresStore::open(url, namespace).await?)),
+            Place::Postgres => {
+                let (driver, url, namespace) = (Driver::start()?, url.to_owned(), namespace.clone());
+                let store =
+                    driver.run(async move { PostgresStore::open_here(&url, &namespace).await }).await?;
+                Ok(Opened { store: Arc::new(store), clocks: Clocks::System, driver })
+            }
             #[cfg(all(feature = "redis", unix))]
             Place::Redis => Opened::new(Arc::new(RedisStore::open(url, namespace).await?)),
         }
@@ -214,10 +219,16 @@ pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Open
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
         Place::Sqlite { path, .. } if path.try_exists().is_ok_and(|exists| !exists) => Ok(None),
         #[cfg(feature = "postgres")]
-        Place::Postgres => match PostgresStore::find(url, namespace).await? {
-            Some(store) => share(url, namespace, async { Opened::new(Arc::new(store)) }).await.map(Some),
-            None => Ok(None),
-        },
+        Place::Postgres => {
+            let (driver, to, space) = (Driver::start()?, url.to_owned(), namespace.clone());
+            match driver.run(async move { PostgresStore::find_here(&to, &space).await }).await? {
+                Some(store) => {
+                    let opened = Opened { store: Arc::new(store), clocks: Clocks::System, driver };
+                    share(url, namespace, async { Ok(opened) }).await.map(Some)
+                }
+                None => Ok(None),
+            }
+        }
         // A server of Redis is there or not; looking makes nothing in it.
         #[cfg(any(all(feature = "sqlite", target_os = "linux"), all(feature = "redis", unix)))]
         _ => open(url, namespace).await.map(Some),

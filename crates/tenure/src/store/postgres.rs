@@ -29,7 +29,7 @@ use tenure_core::{
 use tokio_postgres::types::{ToSql, Type};
 
 use self::ears::Ears;
-use self::line::Line;
+use self::line::{Line, Wire};
 use self::schema::{Missing, Quoted};
 use self::trouble::Trouble;
 use self::url::Target;
@@ -39,7 +39,8 @@ use crate::Error;
 /// A namespace of a PostgreSQL database.
 ///
 /// Its connections are made when they are first needed, by whoever needs them, and live on that runtime: renewals on
-/// one, claims on another, jobs, messages, reading and operators on a third, and one more to listen.
+/// one, claims on another, where a worker also looks at one resource and closes its lease, jobs, messages, reading and
+/// operators on a third, and one more to listen.
 pub struct PostgresStore {
     target: Arc<Target>,
     namespace: Namespace,
@@ -62,9 +63,15 @@ impl PostgresStore {
     /// `Refused` for a URL that is not understood, a standby, a server or database that Tenure cannot work with, a
     /// newer schema, and rights that are missing. `Unavailable` when the server does not answer.
     pub async fn open(url: &str, namespace: &Namespace) -> Result<Self, Error> {
-        let (target, schema) = (Target::parse(url)?, Quoted::of(namespace)?);
-        schema::prepare(&target, &schema, Missing::Make).await?;
-        Ok(Self::at(target, schema, namespace))
+        let (store, _) = Self::prepare(url, namespace, Missing::Make).await?;
+        Ok(store)
+    }
+
+    /// The same where its connections are to live, for a worker: it goes on over the one that was made now.
+    pub(crate) async fn open_here(url: &str, namespace: &Namespace) -> Result<Self, Error> {
+        let (store, wire) = Self::prepare(url, namespace, Missing::Make).await?;
+        wire.into_iter().for_each(|wire| store.claims.adopt(wire));
+        Ok(store)
     }
 
     /// The same, unless the tables and functions of the namespace are not there. Makes nothing.
@@ -72,17 +79,29 @@ impl PostgresStore {
     /// # Errors
     /// As [`open`](Self::open).
     pub async fn find(url: &str, namespace: &Namespace) -> Result<Option<Self>, Error> {
-        let (target, schema) = (Target::parse(url)?, Quoted::of(namespace)?);
-        let Some(wire) = schema::prepare(&target, &schema, Missing::Leave).await? else { return Ok(None) };
-        let store = Self::at(target, schema, namespace);
-        store.tools.adopt(wire);
-        Ok(Some(store))
+        let (store, wire) = Self::prepare(url, namespace, Missing::Leave).await?;
+        Ok(wire.map(|_| store))
     }
 
-    fn at(target: Target, schema: Quoted, namespace: &Namespace) -> Self {
-        let target = Arc::new(target);
+    /// The same where its connections are to live, for who reads: it goes on over the one that was made now.
+    pub(crate) async fn find_here(url: &str, namespace: &Namespace) -> Result<Option<Self>, Error> {
+        let (store, wire) = Self::prepare(url, namespace, Missing::Leave).await?;
+        Ok(wire.map(|wire| {
+            store.tools.adopt(wire);
+            store
+        }))
+    }
+
+    /// The store, and if it is there the connection that showed it.
+    async fn prepare(
+        url: &str,
+        namespace: &Namespace,
+        missing: Missing,
+    ) -> Result<(Self, Option<Wire>), Error> {
+        let (target, schema) = (Arc::new(Target::parse(url)?), Quoted::of(namespace)?);
+        let wire = schema::prepare(&target, &schema, missing).await?;
         let claims = Arc::new(Line::to(&target));
-        Self {
+        let store = Self {
             namespace: namespace.clone(),
             renewals: Line::to(&target),
             ears: Ears::new(&target, &claims),
@@ -90,7 +109,8 @@ impl PostgresStore {
             tools: Line::to(&target),
             schema,
             target,
-        }
+        };
+        Ok((store, wire))
     }
 
     /// The SQL that makes the tables and functions of a namespace, for those who apply it themselves. A worker then
@@ -189,7 +209,10 @@ impl Store for PostgresStore {
         Box::pin(async move {
             let sql = format!("SELECT * FROM {}.look($1)", self.schema);
             let name = resource.map(ResourceName::as_str);
-            let rows = self.tools.query(PATIENCE, &sql, &[(&name, Type::TEXT)]).await;
+            // A worker that looks at one needs no connection for that.
+            let is_quick = name.is_some() && self.claims.is_there() && !self.tools.is_there();
+            let line: &Line = if is_quick { &self.claims } else { &self.tools };
+            let rows = line.query(PATIENCE, &sql, &[(&name, Type::TEXT)]).await;
             let views = rows.and_then(|rows| read::views(&rows));
             views.map_err(|trouble| trouble.told("read", &self.target))
         })

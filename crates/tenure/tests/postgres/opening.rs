@@ -68,6 +68,8 @@ async fn who_looks_for_a_namespace_reads_it_and_closes_a_lease_over_the_connecti
     found.close(LeaseId(1), Closing::Proved).await.expect("an answer");
 
     assert_eq!(connections(&server), "1");
+    drop(found);
+    testkit::eventually(SOON, "it goes with who looked", || connections(&server) == "0");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
