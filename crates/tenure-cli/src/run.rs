@@ -142,8 +142,8 @@ struct Work<'a> {
     hurried: Notify,
     /// Rung when the store has answered that there is no ticket for us now.
     is_queued: Notify,
-    /// What it answered then.
-    refused: Cell<Option<Waiting>>,
+    /// What it answered then, and when.
+    refused: Cell<Option<(Instant, Waiting)>>,
     /// Whether it ever owned.
     was_owner: Cell<bool>,
     /// Whether people were told that it waits.
@@ -263,8 +263,9 @@ impl Work<'_> {
             let what = format!("cannot tell whether `{resource}` is free: no answer from `{place}`");
             return Outcome::NotRun(Exit::FAILED, Failure::new(what));
         }
+        let refused = self.refused.get().filter(|(_, waiting)| waiting.why == Why::Quarantine);
         let what = match wait.is_zero() {
-            _ if matches!(self.settings.duty, Duty::Once { .. }) => {
+            _ if refused.is_none() && matches!(self.settings.duty, Duty::Once { .. }) => {
                 format!(
                     "another one is at `{resource}` on `{place}`, and has not done it within {}",
                     output::span(wait)
@@ -273,8 +274,11 @@ impl Work<'_> {
             true => format!("no ticket of `{resource}` is free on `{place}`"),
             false => format!("got no ticket of `{resource}` on `{place}` within {}", output::span(wait)),
         };
-        let what = match self.refused.get().filter(|waiting| waiting.why == Why::Quarantine) {
-            Some(waiting) => format!("{what}: {}", output::why(waiting)),
+        let what = match refused {
+            Some((at, waiting)) => {
+                let look_again = waiting.look_again.saturating_sub(at.elapsed());
+                format!("{what}: {}", output::why(Waiting { look_again, ..waiting }))
+            }
             None => what,
         };
         Outcome::NotRun(Exit::NOT_ELECTED, Failure::new(what))
@@ -362,7 +366,7 @@ impl Work<'_> {
             }
             Change::Waiting(waiting) => {
                 self.look_around();
-                self.refused.set(Some(waiting));
+                self.refused.set(Some((Instant::now(), waiting)));
                 self.is_queued.notify_one();
                 self.supervisor.status(&format!("waits for `{}`", self.settings.resource));
                 // Not at all if it never wanted to wait.

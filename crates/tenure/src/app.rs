@@ -183,7 +183,8 @@ async fn close(worker: &Worker, modules: Vec<Box<dyn Part>>, limit: Duration) ->
     let mut closed = match worker.shutdown_within(for_work).await {
         true => Ok(()),
         false => {
-            Err(Error::unavailable(format!("work did not end, or was not released, within {for_work:?}")))
+            let what = format!("work did not end within {for_work:?}, or the store did not hear of it");
+            Err(Error::unavailable(what))
         }
     };
     let mut over = pin!(worker.inner.sleep(limit - for_work));

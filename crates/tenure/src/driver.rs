@@ -43,16 +43,19 @@ impl Driver {
         &self.runtime
     }
 
-    /// Does this on the driver's thread, and waits for what comes of it.
+    /// Does this on the driver's thread, and waits for what comes of it. Dropping it ends the work, too.
     #[cfg(feature = "postgres")]
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let (done, is_done) = oneshot::channel();
+        let (mut done, is_done) = oneshot::channel();
         self.spawn(Box::pin(async move {
-            // Whoever asked may have given up.
-            let _gone = done.send(work.await);
+            tokio::select! {
+                // Whoever asked may have given up just now.
+                said = work => drop(done.send(said)),
+                () = done.closed() => {}
+            }
         }))?;
         is_done.await.map_err(|_| Error::unavailable("the driver's thread has ended"))?
     }

@@ -220,7 +220,11 @@ pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Open
         Place::Sqlite { path, .. } if path.try_exists().is_ok_and(|exists| !exists) => Ok(None),
         #[cfg(feature = "postgres")]
         Place::Postgres => {
-            let (driver, to, space) = (Driver::start()?, url.to_owned(), namespace.clone());
+            let key = (url.to_owned(), namespace.clone());
+            if let Some(opened) = SHARED.lock().await.get(&key).and_then(Shared::revive) {
+                return Ok(Some(opened));
+            }
+            let ((to, space), driver) = (key, Driver::start()?);
             match driver.run(async move { PostgresStore::find_here(&to, &space).await }).await? {
                 Some(store) => {
                     let opened = Opened { store: Arc::new(store), clocks: Clocks::System, driver };

@@ -197,7 +197,7 @@ impl Worker {
         self.shutdown_within(limit).await;
     }
 
-    /// The same with a limit of one's own. Says whether all was done within it.
+    /// The same with a limit of one's own. Says whether all was done, the store told included.
     pub async fn shutdown_within(&self, limit: Duration) -> bool {
         let (done, is_done) = oneshot::channel();
         if self.inner.commands.send(Command::ShutDown(done)).is_err() {

@@ -38,14 +38,14 @@ use crate::Error;
 
 /// A namespace of a PostgreSQL database.
 ///
-/// Its connections are made when they are first needed, by whoever needs them, and live on that runtime: renewals on
+/// Its connections are made when they are needed, by whoever needs them, and live on that runtime: renewals on
 /// one, claims on another, where a worker also looks at one resource and closes its lease, jobs, messages, reading and
 /// operators on a third, and one more to listen.
 pub struct PostgresStore {
     target: Arc<Target>,
     namespace: Namespace,
     schema: Quoted,
-    /// Renewals, and what must not wait behind claims.
+    /// Renewals, and what a lease holds, which must not wait behind claims.
     renewals: Line,
     claims: Arc<Line>,
     tools: Line,
@@ -135,10 +135,20 @@ impl PostgresStore {
         said.map_err(|trouble| trouble.told(doing, &self.target))
     }
 
-    /// A worker closes its lease where that was rehearsed: others are waiting for it. Whoever closes the lease of another,
-    /// who is dead, has only looked for it.
+    /// A lease is closed where that was rehearsed, because others are waiting for it; unless nothing came from there for long,
+    /// and so perhaps nothing will. Whoever closes the lease of another, who is dead, has only looked for it.
     fn for_closing(&self) -> &Line {
-        if self.tools.is_there() && !self.claims.is_there() { &self.tools } else { &self.claims }
+        let lines: [&Line; 3] = [&self.claims, &self.renewals, &self.tools];
+        let there = || lines.into_iter().filter_map(|line| Some((line, line.answered_at()?)));
+        let lately = there().find(|(_, answered_at)| answered_at.elapsed() < LATELY);
+        let (line, _) = lately.or_else(|| there().max_by_key(|(_, answered_at)| *answered_at)).unzip();
+        line.unwrap_or(&self.claims)
+    }
+
+    /// A worker that looks at one resource needs no connection for that.
+    fn for_reading(&self, resource: Option<&ResourceName>) -> &Line {
+        let is_worker = || self.claims.answered_at().is_some() && self.tools.answered_at().is_none();
+        if resource.is_some() && is_worker() { &self.claims } else { &self.tools }
     }
 
     async fn wish(&self, doing: &str, sql: String, params: &[Param<'_>]) -> Result<Asked, Error> {
@@ -160,6 +170,8 @@ impl PostgresStore {
 /// A bound value and its type: named, so that nothing has to be prepared to find it out.
 type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
+/// What has answered within this time will.
+const LATELY: Duration = Duration::from_secs(30);
 /// How long operators and readers wait: for a connection, or for a resource that somebody else holds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -209,10 +221,7 @@ impl Store for PostgresStore {
         Box::pin(async move {
             let sql = format!("SELECT * FROM {}.look($1)", self.schema);
             let name = resource.map(ResourceName::as_str);
-            // A worker that looks at one needs no connection for that.
-            let is_quick = name.is_some() && self.claims.is_there() && !self.tools.is_there();
-            let line: &Line = if is_quick { &self.claims } else { &self.tools };
-            let rows = line.query(PATIENCE, &sql, &[(&name, Type::TEXT)]).await;
+            let rows = self.for_reading(resource).query(PATIENCE, &sql, &[(&name, Type::TEXT)]).await;
             let views = rows.and_then(|rows| read::views(&rows));
             views.map_err(|trouble| trouble.told("read", &self.target))
         })

@@ -180,7 +180,7 @@ async fn closing_is_bounded_whatever_the_store_and_the_modules_do() {
         let said = whole(&closed.expect_err("something hangs"));
         let what = match mood {
             // Whoever waits for the ticket waits for the end of the lease.
-            Mood::Hangs => "work did not end, or was not released, within 400ms",
+            Mood::Hangs => "work did not end within 400ms, or the store did not hear of it",
             _ => "app::Writer` did not close within 600ms",
         };
         assert!(said.ends_with(what), "{said}");

@@ -121,6 +121,7 @@ impl Store for Shaky {
             Call::Open { .. } => "open",
             Call::Renew => "renew",
             Call::Claim(_) => "claim",
+            Call::Close(_) => "close",
             _ => "other",
         };
         Box::pin(async move {

@@ -78,8 +78,10 @@ async fn whose_work_has_ended_does_not_wait_for_a_store_that_is_away() {
         assert!(began.elapsed() < ttl, "{:?}", began.elapsed());
 
         // The store is told when it is back, and then all is done.
+        let before = store.asked("close").len();
         store.is(Mood::Well);
         assert!(soon(worker.shutdown_within(minute)).await);
+        assert!(store.asked("close").len() > before, "it was told nothing");
     }
 }
 

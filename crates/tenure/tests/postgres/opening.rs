@@ -9,7 +9,7 @@ use testkit::postgres::{Options, Postgres};
 use tokio::task::JoinSet;
 
 use crate::fixture::{Fresh, lock, shared};
-use crate::words::{Asker, SOON};
+use crate::words::{Asker, SOON, want};
 
 fn namespace(name: &str) -> Namespace {
     Namespace::new(name).expect("a namespace")
@@ -84,6 +84,27 @@ async fn a_worker_that_leaves_needs_no_new_connection_for_it() {
     let closed = worker.ask(Call::Close(Closing::Left)).await.expect("an answer");
 
     assert_eq!((closed.said, connections(&server).as_str()), (Said::Closed, "1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_gave_up_a_request_leaves_over_the_connection_of_its_renewals() {
+    let server = Options::new().start();
+    let store: Arc<dyn Store> =
+        Arc::new(PostgresStore::open(&server.url(), &namespace("left")).await.expect("a store"));
+    let mut worker = Asker::open(&store, "a", SOON).await;
+    worker.claim(&["job"]).await;
+    worker.renew().await;
+    testkit::eventually(SOON, "who opened it is gone", || connections(&server) == "2");
+
+    let held = server.hold(r#"SELECT FROM "left".resource FOR UPDATE"#);
+    let claiming = worker.ask(Call::Claim(vec![want("job")]));
+    // Long before the claim goes on over a connection of its own.
+    tokio::time::timeout(Duration::from_millis(30), claiming).await.expect_err("somebody holds it");
+    let closed = worker.ask(Call::Close(Closing::Left)).await.expect("an answer");
+    drop(held);
+
+    assert_eq!(closed.said, Said::Closed);
+    assert!(connections(&server).parse::<u8>().is_ok_and(|count| count <= 2), "a new one was made");
 }
 
 fn version(told: &str) -> i32 {

@@ -61,6 +61,7 @@ impl Line {
         let rows = link.ask(sql, params).await.map_err(Trouble::from);
         // One that has become a standby is not asked again: another host may be the primary now.
         if !rows.as_ref().is_err_and(Trouble::is_of_a_standby) {
+            *link.answered_at() = Instant::now();
             attempt.end();
         }
         rows
@@ -89,9 +90,11 @@ impl Line {
         self.state().current = Some(Arc::new(link));
     }
 
-    /// Whether the next request needs no new connection.
-    pub(super) fn is_there(&self) -> bool {
-        self.usable().is_some()
+    /// When its connection has last answered, or was made, if the next request needs no new one.
+    pub(super) fn answered_at(&self) -> Option<Instant> {
+        let state = self.state();
+        let link = state.current.as_ref().filter(|link| link.is_usable(false))?;
+        Some(*link.answered_at())
     }
 
     /// The connection to use.
@@ -210,6 +213,7 @@ struct Link {
     next: AtomicU64,
     /// When the requests under way were sent, in order.
     under_way: Mutex<BTreeMap<u64, Instant>>,
+    answered_at: Mutex<Instant>,
     links: Arc<AtomicUsize>,
 }
 
@@ -227,6 +231,7 @@ impl Link {
             is_abandoned: AtomicBool::new(false),
             next: AtomicU64::new(0),
             under_way: Mutex::default(),
+            answered_at: Mutex::new(Instant::now()),
             links: links.clone(),
         }
     }
@@ -253,6 +258,10 @@ impl Link {
         }
         let oldest = self.under_way().first_key_value().map(|(_, sent_at)| *sent_at);
         must_wait || oldest.is_none_or(|sent_at| sent_at.elapsed() < QUEUED_AT_MOST)
+    }
+
+    fn answered_at(&self) -> MutexGuard<'_, Instant> {
+        self.answered_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn under_way(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {

@@ -128,6 +128,17 @@ impl Target {
         if !given("application_name") {
             common.application_name("tenure");
         }
+        // One that rests for long is not forgotten by what stands in between, and one that was is noticed.
+        // The kernel's own defaults begin after two hours.
+        if !given("keepalives_idle") {
+            common.keepalives_idle(Duration::from_secs(60));
+        }
+        if !given("keepalives_interval") {
+            common.keepalives_interval(Duration::from_secs(10));
+        }
+        if !given("keepalives_retries") {
+            common.keepalives_retries(3);
+        }
         let passed_over_after = common.get_connect_timeout().copied().unwrap_or(PASSED_OVER_AFTER);
         if !given("connect_timeout") {
             common.connect_timeout(CONNECTS_WITHIN);
