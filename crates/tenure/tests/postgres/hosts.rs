@@ -71,6 +71,19 @@ async fn hosts_that_never_answer_and_standbys_are_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_gives_up_before_a_host_answers_leaves_no_connection_behind() {
+    let (mute, port) = mute();
+    let opening = tokio::spawn(async move { Worker::connect(&url(&[port])).await });
+    let (mut taken, _) = mute.accept().expect("a connection");
+
+    opening.abort();
+
+    // What it said, and then its end, long before it would have given up by itself.
+    taken.set_read_timeout(Some(PASSED_OVER)).expect("a limit");
+    std::io::copy(&mut taken, &mut std::io::sink()).expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_no_host_answers_it_is_said_within_the_share_of_each() {
     let ((_mute, silent), (_deaf, _queue, full)) = (mute(), deaf().await);
 
