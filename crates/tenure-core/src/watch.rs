@@ -84,7 +84,7 @@ impl Watch {
             asked_at,
             ahead_of_boot: difference(store, now.boot_micros()),
             ahead_of_raw: difference(store, now.raw_micros()),
-            slow: now.longest_since(asked_at) > ttl / 20,
+            slow: now.longest_since(asked_at) > slow(ttl),
         };
         if self.seen.back().is_none_or(|last| !last.leads_to(&answer, longest)) {
             self.watching_since = Some(now);
@@ -143,6 +143,11 @@ impl Watch {
         let until = since + longest;
         (!now.has_surely_reached(until)).then(|| now.surely_until(until))
     }
+}
+
+/// An answer that takes longer is a slow one.
+pub(crate) fn slow(ttl: Duration) -> Duration {
+    ttl / 20
 }
 
 fn difference(store: StoreTime, own: u64) -> i64 {

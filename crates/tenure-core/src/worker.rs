@@ -17,7 +17,7 @@ use crate::names::{Label, Metadata, ResourceName};
 use crate::output::{Ending, Input, Now, Output, Report};
 use crate::planted::{Bug, Planted};
 use crate::timing::{Clock, Timing};
-use crate::watch::Watch;
+use crate::watch::{Vouch, Watch};
 
 /// So many claims, and so many releases, may be under way at once; what becomes due meanwhile goes together.
 const AT_ONCE: usize = 4;
@@ -44,6 +44,8 @@ pub struct Worker {
     seq: Seq,
     longest: Duration,
     watch: Watch,
+    /// The least that was vouched for since all campaigns were told to look: the store says by it when to look again.
+    looks_by: Option<Vouch>,
     /// The store forgot a lease that should have lived: no claims before this moment has surely come.
     held_back_until: Option<Moment>,
     /// How many requests in a row got no answer.
@@ -123,6 +125,7 @@ impl Worker {
             seq: Seq(0),
             longest: timing.ttl(),
             watch: Watch::new(planted),
+            looks_by: None,
             held_back_until: None,
             misses: 0,
             beat_at: now,

@@ -13,13 +13,13 @@ use crate::moment::Moment;
 use crate::names::{ResourceName, Tickets};
 use crate::output::{Ending, HeldBack, Now, Output, Report};
 use crate::planted::Bug;
+use crate::watch::slow;
 
 impl Worker {
     pub(super) fn answered(&mut self, now: Now, request: &Request, answer: Answer) {
         let Answer { stamp, said } = answer;
         self.misses = 0;
-        self.longest = self.longest.max(stamp.longest);
-        self.watch.note(now.at, request.asked_at, stamp.shown, self.timing.ttl(), self.longest);
+        self.observe(now, request, stamp);
         if matches!(request.call, Call::Close(_)) {
             self.farewells.retain(|farewell| farewell.id != request.lease);
             return;
@@ -46,6 +46,23 @@ impl Worker {
                 Said::Kept { .. } | Said::Stale | Said::Opened | Said::Closed => {}
             },
             _ => {}
+        }
+    }
+
+    /// Watches the store's clock. Whoever could vouch for little was told to look again as much too late: once it can vouch
+    /// for more, by what counts as slow, everybody looks.
+    fn observe(&mut self, now: Now, request: &Request, stamp: Stamp) {
+        self.longest = self.longest.max(stamp.longest);
+        self.watch.note(now.at, request.asked_at, stamp.shown, self.timing.ttl(), self.longest);
+        let vouch = self.watch.vouch(self.longest);
+        let [vouched, before] = [vouch, self.looks_by].map(|vouch| vouch.map(|vouch| vouch.at(now.at)));
+        if let (Some(vouched), Some(before)) = (vouched, before)
+            && vouched.since(before) > slow(self.timing.ttl())
+        {
+            self.looks_by = vouch;
+            self.tell_all(now, |_| Event::Hinted(now.at));
+        } else if before.is_none() || vouched < before {
+            self.looks_by = vouch;
         }
     }
 

@@ -652,6 +652,52 @@ fn what_a_store_spends_after_it_decided_holds_back_nothing() {
     assert_eq!(stage.sent.as_ref().unwrap().judged_by, Some(store_time(stage.now)));
 }
 
+// req: L2
+#[test]
+fn who_can_vouch_for_more_again_looks_at_once_and_once() {
+    let mut stage = Stage::opened();
+    stage.answer(waiting(0, 60_000));
+    stage.until_renewal();
+    stage.answer(kept());
+    let stepped_at = stage.now;
+    let mut looked_after = None;
+
+    // From now on the store's clock is four seconds ahead of what the worker has seen before.
+    while stage.now < stepped_at + 4 * TTL.as_millis() as u64 {
+        stage.until_renewal();
+        let vouched = stage.sent.as_ref().unwrap().judged_by.unwrap();
+        let renewal = stage.sent.take().unwrap();
+        let claims = stage.claims();
+        stage.feed(Input::Answered(renewal, stamped(kept(), 1, stage.now + 4_000)));
+        if stage.claims() > claims {
+            assert_eq!((stage.claims(), vouched), (claims + 1, store_time(stage.now)));
+            assert_eq!(stage.sent.as_ref().unwrap().judged_by, Some(store_time(stage.now + 4_000)));
+            assert_eq!(looked_after.replace(stage.now - stepped_at), None, "it looks once");
+            let claim = stage.sent.take().unwrap();
+            stage.feed(Input::Answered(claim, stamped(waiting(0, 60_000), 1, stage.now + 4_000)));
+        }
+    }
+
+    let looked_after = looked_after.expect("it looks when its watch has forgotten the time before the step");
+    assert!((9_000..=15_000).contains(&looked_after), "{looked_after}");
+}
+
+#[test]
+fn answers_that_take_a_little_longer_make_nobody_look() {
+    let mut stage = Stage::opened();
+    stage.answer(waiting(0, 600_000));
+    let claims = stage.claims();
+
+    for renewal in 0..60 {
+        let applied = stage.until_renewal();
+        stage.pass(if renewal % 10 == 0 { 440 } else { 1 });
+        let asked = stage.sent.take().unwrap();
+        stage.feed(Input::Answered(asked, stamped(kept(), 1, applied)));
+    }
+
+    assert_eq!(stage.claims(), claims);
+}
+
 // ---- many at a time ----------------------------------------------------------------------------------------
 
 // req: H15
