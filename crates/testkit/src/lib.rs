@@ -4,6 +4,8 @@
 //! A server that is not installed is a failure with the name of the package, never a skipped test. Everything here
 //! panics with a sentence when it cannot do what it is asked: a test has no use for a kit that half works.
 
+#[cfg(target_os = "linux")]
+pub mod child;
 pub mod dice;
 #[cfg(target_os = "linux")]
 pub mod disk;

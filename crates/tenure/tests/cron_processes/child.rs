@@ -3,13 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tenure::cron::{Misfire, Tick};
 use tenure::{Timing, Worker};
+use testkit::child::{Child, again};
 
 const URL: &str = "TENURE_TEST_URL";
 const BOOK: &str = "TENURE_TEST_BOOK";
@@ -31,12 +30,11 @@ impl Part {
 
     /// Starts it on a wall clock of its own.
     pub(crate) fn start_on(&self, clock: Option<&testkit::shim::Clock>) -> Child {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "child::a_child_plays_its_role", "--nocapture", "--test-threads=1"]);
+        let mut command = again(&[]);
         command.env(URL, &self.url).env(BOOK, &self.book).env(NAME, &self.name);
         command.env(TTL, self.ttl.as_millis().to_string());
         clock.iter().for_each(|clock| clock.wind(&mut command));
-        Child(command.stdout(Stdio::null()).spawn().expect("it starts"))
+        Child::start(command)
     }
 
     fn from_environment() -> Option<Self> {
@@ -47,66 +45,6 @@ impl Part {
             name: text(NAME),
             ttl: Duration::from_millis(text(TTL).parse().expect(TTL)),
         })
-    }
-}
-
-/// Another process. It is killed with `kill -9` when dropped.
-pub(crate) struct Child(std::process::Child);
-
-impl Child {
-    pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).expect("a pid");
-        kill_process(pid, signal).expect("it has not been waited for");
-    }
-
-    /// `kill -9`.
-    pub(crate) fn kill(mut self) {
-        self.0.kill().expect("it has not been waited for");
-        self.0.wait().expect("it ends");
-    }
-
-    pub(crate) fn ends(mut self) {
-        self.0.wait().expect("it ends");
-    }
-
-    /// SIGSTOP, but not in the middle of a write: the lock of SQLite would be stopped with it.
-    pub(crate) fn stop(&self) {
-        let until = Instant::now() + super::LIMIT;
-        loop {
-            self.signal(Signal::STOP);
-            while !self.is_stopped() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            if !self.is_writing() {
-                return;
-            }
-            self.signal(Signal::CONT);
-            assert!(Instant::now() < until, "it writes all the time");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn is_stopped(&self) -> bool {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("it lives");
-        let states =
-            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-        // The state stands behind the name, which is in brackets.
-        states.into_iter().all(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
-    }
-
-    fn is_writing(&self) -> bool {
-        let (locks, pid) = (std::fs::read_to_string("/proc/locks").expect("a list"), self.0.id().to_string());
-        locks.lines().any(|lock| {
-            let words: Vec<&str> = lock.split_whitespace().collect();
-            matches!(words[..], [_, "POSIX", _, "WRITE", by, ..] if by == pid)
-        })
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _ended = self.0.wait();
     }
 }
 
@@ -125,8 +63,6 @@ pub(crate) fn read(book: &Path) -> Vec<(u64, String)> {
 #[test]
 fn a_child_plays_its_role() {
     let Some(part) = Part::from_environment() else { return };
-    // Whatever becomes of the test, nothing of it stays behind.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).expect("the kernel agrees");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(work(&part));
 }

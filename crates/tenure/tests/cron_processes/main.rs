@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tenure::{JobState, JobView, Namespace};
+use testkit::child::Child;
 use testkit::proxy::{Link, Proxy};
 use testkit::shim::Step;
 
-use self::child::{Child, Part};
+use self::child::Part;
 
 const WORKERS: usize = 5;
 /// How long the blows go on, unless it is set.
@@ -67,7 +68,7 @@ fn a_clock_that_is_set_forward_has_run_what_is_due_and_one_that_is_set_back_runs
     let clock = testkit::shim::Clock::in_folder(folder.path());
     let book = folder.path().join("0.book");
     let part = Part { url: "memory:".to_owned(), book: book.clone(), name: "worker".to_owned(), ttl: TTL };
-    let child = part.start_on(Some(&clock));
+    let mut child = part.start_on(Some(&clock));
     let seconds = || child::read(&book).into_iter().map(|(millis, _)| millis / 1000).collect::<Vec<u64>>();
     let last = || seconds().last().copied().unwrap_or(0);
     await_that("the job runs", || seconds().len() >= 2);
@@ -226,7 +227,7 @@ impl<W: Fn(usize) -> (String, Option<Proxy>)> Fleet<W> {
                 let member = self.children.remove(&victim).expect("one of ours");
                 member.child.signal(Signal::TERM);
                 std::thread::spawn(move || {
-                    let Member { child, link, .. } = member;
+                    let Member { mut child, link, .. } = member;
                     child.ends();
                     drop(link);
                 });
@@ -263,7 +264,7 @@ impl<W: Fn(usize) -> (String, Option<Proxy>)> Fleet<W> {
     }
 
     fn end(&mut self) {
-        for (_, member) in std::mem::take(&mut self.children) {
+        for (_, mut member) in std::mem::take(&mut self.children) {
             member.child.signal(Signal::TERM);
             member.child.ends();
         }

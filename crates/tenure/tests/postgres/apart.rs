@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure::{Happened, Namespace};
+use testkit::child::Child;
 use testkit::metronome::Lateness;
 use testkit::postgres::{Options, Postgres};
 use testkit::proxy::{Link, Proxy};
 
 use crate::book::{self, Line};
 use crate::checker::{Fault, Findings, Granted, Rules, check};
-use crate::child::{Part, Process};
+use crate::child::Part;
 
 const TTL: Duration = Duration::from_secs(1);
 /// How soon there are owners again; most of it is for a machine that is busy with other tests.
@@ -20,7 +21,7 @@ const RECOVERS: Duration = Duration::from_secs(30);
 
 /// Processes that compete: the first, who own, over a link that goes bad, the others over a good one.
 struct Fleet {
-    workers: BTreeMap<String, Process>,
+    workers: BTreeMap<String, Child>,
     part: Part,
     tools: Namespace,
     link: Proxy,
@@ -51,7 +52,7 @@ impl Fleet {
     fn joins(&mut self, url: &str) {
         let name = format!("w{}", self.workers.len());
         let part = Part { url: url.to_owned(), name: name.clone(), ..self.part.clone() };
-        let process = Process::start(part.command());
+        let process = Child::start(part.command());
         assert_eq!(process.hears(), "competes");
         self.workers.insert(name, process);
     }

@@ -1,13 +1,11 @@
 //! Other processes: this program, started again with a role to play.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::Signal;
 use tenure::store::{Namespace, PostgresStore};
+use testkit::child::{again, say};
 
 use crate::words::SOON;
 
@@ -17,8 +15,6 @@ const FOLDER: &str = "TENURE_TEST_FOLDER";
 const NAME: &str = "TENURE_TEST_NAME";
 const TICKETS: &str = "TENURE_TEST_TICKETS";
 const TTL: &str = "TENURE_TEST_TTL_MS";
-/// What a process has to say begins with this; the rest of its output is the test harness's.
-const SAYS: &str = "says: ";
 
 /// What another process is to do.
 #[derive(Clone, Debug)]
@@ -41,8 +37,7 @@ impl Part {
 
     /// This program, to be started with the part.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "child::a_child_plays_its_role", "--nocapture", "--test-threads=1"]);
+        let mut command = again(&[]);
         command.env(ROLE, &self.role).env(URL, &self.url).env(FOLDER, &self.folder).env(NAME, &self.name);
         command.env(TICKETS, self.tickets.to_string()).env(TTL, self.ttl.as_millis().to_string());
         command
@@ -66,53 +61,10 @@ impl Part {
     }
 }
 
-/// Another process. It is killed with `kill -9` when dropped.
-pub(crate) struct Process {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-}
-
-impl Process {
-    pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let output = BufReader::new(child.stdout.take().expect("piped"));
-        let (to, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                // libtest writes the name of the test before what it prints.
-                let said = line.split_once(SAYS).map(|(_, said)| said.to_owned());
-                if said.is_some_and(|said| to.send(said).is_err()) {
-                    return;
-                }
-            }
-        });
-        Self { child, lines }
-    }
-
-    /// The next that it has to say.
-    pub(crate) fn hears(&self) -> String {
-        self.lines.recv_timeout(SOON).expect("it has something to say")
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _ended = self.child.wait();
-    }
-}
-
-/// Says something to the process that started this one.
-pub(crate) fn say(words: &str) {
-    println!("{SAYS}{words}");
-}
-
 /// Not a test but the other process; without a role it is over at once.
 #[test]
 fn a_child_plays_its_role() {
     let Some(part) = Part::from_environment() else { return };
-    // Whatever becomes of the test, nothing of it stays behind.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).expect("the kernel agrees");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         match part.role.as_str() {

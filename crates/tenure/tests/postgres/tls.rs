@@ -9,9 +9,10 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedN
 use tempfile::TempDir;
 use tenure::Kind;
 use tenure::store::{Namespace, PostgresStore};
+use testkit::child::Child;
 use testkit::postgres::{Options, Postgres};
 
-use crate::child::{Part, Process};
+use crate::child::Part;
 
 /// Two authorities; of the first the certificates of a server made out to `localhost`, and of a client named `app`.
 struct Papers(TempDir);
@@ -136,7 +137,7 @@ fn opened_at_home(
     let mut command = Part::new("opens", &url, home.path()).command();
     command.env("HOME", home.path()).env_remove("SSL_CERT_DIR").env_remove("SSL_CERT_FILE");
     system.map(|system| command.env("SSL_CERT_FILE", system));
-    Process::start(command).hears()
+    Child::start(command).hears()
 }
 
 #[test]

@@ -1,22 +1,16 @@
-//! Other processes: this program, started again with a role to play, or an example.
+//! Other processes: this program, started again with a role to play.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
-use super::{LIMIT, await_some};
+use testkit::child::{Child, again};
 
 const ROLE: &str = "TENURE_TEST_ROLE";
 const FOLDER: &str = "TENURE_TEST_FOLDER";
 const NAME: &str = "TENURE_TEST_NAME";
 const TICKETS: &str = "TENURE_TEST_TICKETS";
 const TTL: &str = "TENURE_TEST_TTL_MS";
-/// What a process has to say begins with this; the rest of its output is the test harness's.
-const SAYS: &str = "says: ";
 
 /// What another process is to do.
 #[derive(Clone, Debug)]
@@ -37,15 +31,14 @@ impl Part {
 
     /// This program, to be started with the part.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "child::a_child_plays_its_role", "--nocapture", "--test-threads=1"]);
+        let mut command = again(&[]);
         command.env(ROLE, &self.role).env(FOLDER, &self.folder).env(NAME, &self.name);
         command.env(TICKETS, self.tickets.to_string()).env(TTL, self.ttl.as_millis().to_string());
         command
     }
 
-    pub(crate) fn start(&self) -> Process {
-        Process::start(self.command())
+    pub(crate) fn start(&self) -> Child {
+        Child::start(self.command())
     }
 
     pub(crate) fn url(&self) -> String {
@@ -65,91 +58,10 @@ impl Part {
     }
 }
 
-/// Another process. It is killed with `kill -9` when dropped.
-pub(crate) struct Process {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-}
-
-impl Process {
-    pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let output = BufReader::new(child.stdout.take().expect("piped"));
-        let (to, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if to.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { child, lines }
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
-        kill_process(pid, signal).expect("it has not been waited for");
-    }
-
-    /// SIGSTOP, but not in the middle of a write.
-    pub(crate) fn stop(&self) {
-        testkit::process::stop_between_writes(self.pid());
-    }
-
-    /// `kill -9`.
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("it has not been waited for");
-        self.child.wait().expect("it ends");
-    }
-
-    pub(crate) fn is_alive(&mut self) -> bool {
-        self.child.try_wait().expect("an answer").is_none()
-    }
-
-    /// Waits for its end.
-    pub(crate) fn ends(&mut self) -> ExitStatus {
-        await_some("the end of the process", || self.child.try_wait().expect("an answer"))
-    }
-
-    /// The next line of its output, if one comes within the limit.
-    pub(crate) fn line(&self, limit: Duration) -> Option<String> {
-        self.lines.recv_timeout(limit).ok()
-    }
-
-    /// The next that it has to say.
-    pub(crate) fn hears(&self) -> String {
-        loop {
-            let line = self.line(LIMIT).expect("it has something to say");
-            // libtest writes the name of the test before what it prints.
-            if let Some((_, said)) = line.split_once(SAYS) {
-                return said.to_owned();
-            }
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _ended = self.child.wait();
-    }
-}
-
-/// Says something to the process that started this one.
-pub(crate) fn say(words: &str) {
-    println!("{SAYS}{words}");
-}
-
 /// Not a test but the other process; without a role it is over at once.
 #[test]
 fn a_child_plays_its_role() {
     let Some(part) = Part::from_environment() else { return };
-    // Whatever becomes of the test, nothing of it stays behind.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).expect("the kernel agrees");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         match part.role.as_str() {

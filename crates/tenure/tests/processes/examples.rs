@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use testkit::child::Child;
 
-use super::child::Process;
 use super::{Folder, LIMIT, await_some, example};
 
 /// Runs one to its end, and returns what it printed.
@@ -66,7 +66,7 @@ fn every_copy_of_the_service_answers_one_leads_and_hands_over_when_it_is_told_to
     let start = || {
         let mut command = Command::new(example("service"));
         command.arg(format!("sqlite:{}", folder.path().join("tenure.db").display()));
-        let service = Process::start(command);
+        let service = Child::start(command);
         let line = service.line(LIMIT).expect("it says where");
         let address = line.strip_prefix("listening on ").expect("an address").to_owned();
         (service, address)

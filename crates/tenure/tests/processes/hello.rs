@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use testkit::child::Child;
 
-use super::child::Process;
 use super::{Folder, await_some, example};
 
 /// The default lease is 15 s: what comes sooner was not waited for.
@@ -73,7 +73,7 @@ fn the_example_leaves_nothing_behind_when_it_is_interrupted() {
     for interrupt in [Signal::INT, Signal::TERM] {
         let mut command = Command::new(example("hello"));
         command.process_group(0);
-        let mut group = Group(Process::start(command));
+        let mut group = Group(Child::start(command));
         let file = await_some("the path of the database", || {
             let line = group.0.line(Duration::ZERO)?;
             Some(line.strip_prefix("three workers compete on ")?.split_once(';')?.0.to_owned())
@@ -94,7 +94,7 @@ fn the_example_leaves_nothing_behind_when_it_is_interrupted() {
 }
 
 /// A process and those that it started.
-struct Group(Process);
+struct Group(Child);
 
 impl Group {
     fn signal(&self, signal: Signal) {
@@ -119,7 +119,7 @@ struct Greeting {
 
 struct Scene {
     folder: Folder,
-    workers: Vec<Process>,
+    workers: Vec<Child>,
 }
 
 impl Scene {
@@ -132,10 +132,10 @@ impl Scene {
     fn start_worker(&mut self) {
         let mut command = Command::new(example("hello"));
         command.arg("worker").arg(self.folder.path().join("tenure.db"));
-        self.workers.push(Process::start(command));
+        self.workers.push(Child::start(command));
     }
 
-    fn worker(&mut self, pid: u32) -> &mut Process {
+    fn worker(&mut self, pid: u32) -> &mut Child {
         self.workers.iter_mut().find(|worker| worker.pid() == pid).expect("one of ours")
     }
 

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tenure::{Namespace, Ownership, Timing, Worker};
+use testkit::child::{Child, say};
 
-use super::child::{Part, Process, say};
+use super::child::Part;
 use super::{Folder, LIMIT, await_some, book};
 
 const TTL: Duration = Duration::from_secs(1);
@@ -188,7 +189,7 @@ impl Scene {
         Self { folder: Folder::new(name) }
     }
 
-    fn start(&self, role: &str, name: &str) -> Process {
+    fn start(&self, role: &str, name: &str) -> Child {
         Part::new(role, self.folder.path(), name, TTL).start()
     }
 
@@ -204,10 +205,10 @@ impl Scene {
     }
 
     /// The same with the shim between it and the C library.
-    fn start_with_shim(&self, role: &str, name: &str, ttl: Duration) -> Process {
+    fn start_with_shim(&self, role: &str, name: &str, ttl: Duration) -> Child {
         let mut command = Part::new(role, self.folder.path(), name, ttl).command();
         command.env("LD_PRELOAD", shim(self.folder.path()));
-        Process::start(command)
+        Child::start(command)
     }
 
     /// Makes the shim do something from now on.

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure::{Happened, Namespace, OwnerView};
+use testkit::child::Child;
 use testkit::dice::Dice;
 use testkit::metronome::{Lateness, Metronome};
 
 use super::book::{self, Line};
 use super::checker::{Fault, Findings, Granted, Rules, STEPS, check};
-use super::child::{Part, Process};
+use super::child::Part;
 use super::worker::CLEANUP;
 use super::{Folder, await_some};
 
@@ -98,7 +99,7 @@ enum Blow {
 /// Workers on one file, and what was done to them.
 struct Fleet {
     part: Part,
-    workers: BTreeMap<String, Process>,
+    workers: BTreeMap<String, Child>,
     started: u32,
     crew: usize,
     ended: BTreeSet<String>,

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tenure::{AnyError, App, Module, Worker};
+use testkit::child::{Child, say};
 
 use super::book::{self, Book, Line, Micros};
-use super::child::{Part, Process, say};
+use super::child::Part;
 use super::worker::{clean_up, connect, write_down};
 use super::{Folder, await_some};
 
@@ -22,7 +23,7 @@ fn on_a_signal_an_application_stops_its_work_cleans_up_and_hands_over_before_it_
         [Signal::TERM, Signal::INT].into_iter().flat_map(|signal| roles.map(|role| (signal, role)))
     {
         let folder = Folder::new("signals");
-        let start = |name: &str| -> Process {
+        let start = |name: &str| -> Child {
             let process = Part::new(role, folder.path(), name, TTL).start();
             assert_eq!(process.hears(), "competes");
             process

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{Ownership, Timing, Worker};
+use testkit::child::say;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::book::{Book, Line, now};
-use super::child::{Part, say};
+use super::child::Part;
 
 /// How often an owner looks and writes.
 const BEAT: Duration = Duration::from_millis(1);

@@ -1,69 +1,48 @@
 //! What the test program does as another process: it is started again with a role.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+
+use testkit::child::{Child, again, say};
 
 use super::*;
 
 const ROLE: &str = "TENURE_TEST_ROLE";
 const FILE: &str = "TENURE_TEST_FILE";
 
-/// Another process of this program. It is killed with `kill -9` when dropped.
+/// Another process of this program, which has done what its role tells, and waits to be killed.
 pub(crate) struct Process {
     child: Child,
-    /// What it said on its one line after `ready`.
     pub(crate) told: String,
 }
 
 impl Process {
     /// Starts one, and waits until it is ready.
     pub(crate) fn start(role: &str, file: &Path) -> Self {
-        let program = std::env::current_exe().expect("this program");
-        let mut command = Command::new(program);
-        command.args(["--exact", "child::a_child_plays_its_role", "--nocapture", "--test-threads=1"]);
-        Self::run(command, role, file)
+        Self::run(again(&[]), role, file)
     }
 
     /// The same in a namespace of its own.
     pub(crate) fn start_in(namespace: &[&str], role: &str, file: &Path) -> Self {
-        let mut command = Command::new("unshare");
-        command.args(namespace).arg(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "child::a_child_plays_its_role", "--nocapture", "--test-threads=1"]);
-        Self::run(command, role, file)
+        Self::run(again(&[&["unshare"], namespace].concat()), role, file)
     }
 
-    /// The same within a mount namespace, after `mounts` was run there on the file's folder, `$1`.
+    /// The same within a mount namespace, after `mounts` was run there on the file's folder, `$0`.
     pub(crate) fn start_mounted(role: &str, file: &Path, mounts: &str) -> Self {
-        let script = format!(
-            "{mounts} && exec \"$2\" --exact child::a_child_plays_its_role --nocapture --test-threads=1"
-        );
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", &script, "sh"]);
-        command.arg(file.parent().expect("a folder")).arg(std::env::current_exe().expect("this program"));
-        Self::run(command, role, file)
+        let script = format!("{mounts} && exec \"$@\"");
+        let folder = file.parent().and_then(Path::to_str).expect("a folder");
+        Self::run(again(&["unshare", "--mount", "sh", "-c", &script, folder]), role, file)
     }
 
     fn run(mut command: Command, role: &str, file: &Path) -> Self {
-        command.env(ROLE, role).env(FILE, file).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the child starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        // libtest writes the name of the test before what it prints.
-        let ready = |line: String| line.split_once("ready: ").map(|(_, told)| told.to_owned());
-        let told = lines.find_map(|line| ready(line.expect("a line"))).expect("the child gets ready");
+        command.env(ROLE, role).env(FILE, file);
+        let child = Child::start(command);
+        let told = child.hears();
         Self { child, told }
     }
 
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("it can be killed");
-        self.child.wait().expect("it is dead");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child.kill();
     }
 }
 
@@ -154,6 +133,6 @@ async fn fill(owner: &mut Asker<'_>) -> tenure::Error {
 }
 
 fn wait_to_be_killed(told: &str) {
-    println!("ready: {told}");
+    say(told);
     std::thread::sleep(Duration::from_secs(60));
 }

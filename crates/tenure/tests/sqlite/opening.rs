@@ -152,7 +152,7 @@ fn a_file_system_that_is_not_known_to_be_safe_is_refused_by_name() {
 #[test]
 fn a_read_only_folder_and_a_single_file_mount_are_refused() {
     let folder = Folder::new();
-    let read_only = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\"";
+    let read_only = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\"";
     let child = Process::start_mounted("opener", &folder.file(), read_only);
     assert!(child.told.starts_with("Refused: ") && child.told.contains("read-only"), "{}", child.told);
 
@@ -160,7 +160,7 @@ fn a_read_only_folder_and_a_single_file_mount_are_refused() {
     let child = Process::start_mounted("opener", &folder.file(), read_only);
     assert!(child.told.starts_with("Refused: ") && child.told.contains("read-only"), "{}", child.told);
 
-    let single = "mount --bind \"$1/tenure.db\" \"$1/tenure.db\"";
+    let single = "mount --bind \"$0/tenure.db\" \"$0/tenure.db\"";
     let child = Process::start_mounted("opener", &folder.file(), single);
     assert!(
         child.told.starts_with("Refused: ") && child.told.contains("mounted as a single file"),
@@ -173,7 +173,7 @@ fn a_read_only_folder_and_a_single_file_mount_are_refused() {
 fn a_full_disk_is_unavailable_and_says_so() {
     let folder = Folder::new();
 
-    let child = Process::start_mounted("filler", &folder.file(), "mount -t tmpfs -o size=2m tenure \"$1\"");
+    let child = Process::start_mounted("filler", &folder.file(), "mount -t tmpfs -o size=2m tenure \"$0\"");
 
     assert!(child.told.starts_with("Unavailable: cannot claim in"), "{}", child.told);
     assert!(child.told.contains("the disk is full"), "{}", child.told);
