@@ -11,38 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::store::{Namespace, PostgresStore, RedisStore, SqliteStore, Store};
+use testkit::StoreKind;
 
 pub(crate) use self::postgres::Leftovers;
 pub(crate) use self::sqlite::{Folder, transactions};
 use crate::Failure;
-
-/// Which store it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Sqlite,
-    Redis,
-    Postgres,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Sqlite, Self::Redis, Self::Postgres];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sqlite => "sqlite",
-            Self::Redis => "redis",
-            Self::Postgres => "postgres",
-        }
-    }
-
-    pub(crate) fn of(name: &str) -> Result<Self, Failure> {
-        let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        known.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("store {name:?} is not known here; known: {names}").into()
-        })
-    }
-}
 
 /// How long the measurements that could go on for ever go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,11 +70,11 @@ pub(crate) struct Fleet {
 }
 
 impl Ground {
-    pub(crate) fn open(kind: Kind, length: Length) -> Result<Self, Failure> {
+    pub(crate) fn open(kind: StoreKind, length: Length) -> Result<Self, Failure> {
         let place = match kind {
-            Kind::Sqlite => Place::Sqlite(Folder::new()?),
-            Kind::Redis => Place::Redis(Box::new(redis::Server::start())),
-            Kind::Postgres => Place::Postgres(Box::new(postgres::Server::start()?)),
+            StoreKind::Sqlite => Place::Sqlite(Folder::new()?),
+            StoreKind::Redis => Place::Redis(Box::new(redis::Server::start())),
+            StoreKind::Postgres => Place::Postgres(Box::new(postgres::Server::start()?)),
         };
         Ok(Self { place, length })
     }

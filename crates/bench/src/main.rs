@@ -20,7 +20,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use figure::Figure;
-use ground::{Ground, Kind, Length};
+use ground::{Ground, Length};
+use testkit::StoreKind;
 
 /// What can go wrong with a measurement. A limit that is missed is not an error but a figure.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -67,20 +68,21 @@ fn finish(done: Result<ExitCode, Failure>) -> ExitCode {
 #[derive(Debug)]
 struct Wish {
     only: Option<String>,
-    stores: Vec<Kind>,
+    stores: Vec<StoreKind>,
     length: Length,
     json: Option<PathBuf>,
 }
 
 impl Wish {
     fn parse(words: &[String]) -> Result<Self, Failure> {
-        let mut wish = Self { only: None, stores: Kind::ALL.to_vec(), length: Length::Usual, json: None };
+        let mut wish =
+            Self { only: None, stores: StoreKind::ALL.to_vec(), length: Length::Usual, json: None };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(USAGE);
             match word.as_str() {
                 "--only" => wish.only = Some(value()?.clone()),
-                "--store" => wish.stores = vec![Kind::of(value()?)?],
+                "--store" => wish.stores = vec![StoreKind::of(value()?)?],
                 "--long" => wish.length = Length::Long,
                 "--json" => wish.json = Some(value()?.into()),
                 _ => return Err(USAGE.into()),

@@ -9,9 +9,11 @@ mod start;
 mod waiters;
 mod workers;
 
+use testkit::StoreKind;
+
 use crate::Failure;
 use crate::figure::Figure;
-use crate::ground::{Ground, Kind};
+use crate::ground::Ground;
 
 pub(crate) use self::start::NOW;
 
@@ -19,15 +21,15 @@ pub(crate) use self::start::NOW;
 pub(crate) type Measure = fn(&Ground) -> Result<Vec<Figure>, Failure>;
 
 /// All of them, by name, and on which stores.
-pub(crate) const ALL: [(&str, &[Kind], Measure); 8] = [
+pub(crate) const ALL: [(&str, &[StoreKind], Measure); 8] = [
     // Asks no store.
-    ("holds", &[Kind::Sqlite], holds::measure),
-    ("hand-over", &Kind::ALL, hand_over::measure),
+    ("holds", &[StoreKind::Sqlite], holds::measure),
+    ("hand-over", &StoreKind::ALL, hand_over::measure),
     // Where the kernel proves a death, and where a lease has to end.
-    ("crash", &[Kind::Sqlite], crash::measure),
-    ("crash", &[Kind::Redis, Kind::Postgres], expiry::measure),
-    ("start", &[Kind::Sqlite], start::measure),
-    ("many", &Kind::ALL, many::measure),
-    ("waiters", &Kind::ALL, waiters::measure),
-    ("workers", &[Kind::Redis, Kind::Postgres], workers::measure),
+    ("crash", &[StoreKind::Sqlite], crash::measure),
+    ("crash", &[StoreKind::Redis, StoreKind::Postgres], expiry::measure),
+    ("start", &[StoreKind::Sqlite], start::measure),
+    ("many", &StoreKind::ALL, many::measure),
+    ("waiters", &StoreKind::ALL, waiters::measure),
+    ("workers", &[StoreKind::Redis, StoreKind::Postgres], workers::measure),
 ];

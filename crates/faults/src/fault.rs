@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
+use testkit::StoreKind;
 use testkit::dice::Dice;
 use testkit::proxy::Link;
 use testkit::shim::Step;
-
-use crate::ground::Kind;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +83,7 @@ impl Fault {
     }
 
     /// What is done, in words for people.
-    pub(crate) fn words(self, kind: Kind) -> &'static str {
+    pub(crate) fn words(self, kind: StoreKind) -> &'static str {
         match (self, kind) {
             (Self::Kill, _) => "`kill -9` of owners",
             (Self::Stop, _) => "SIGSTOP of owners beyond the lease, then SIGCONT",
@@ -97,16 +96,16 @@ impl Fault {
             (Self::Delay, _) => "links are late by up to 0.95 ttl",
             (Self::StoreBlip, _) => "the store is killed and started at once",
             (Self::StoreDown, _) => "the store is killed, and started after the lease",
-            (Self::StorePause, Kind::Sqlite) => "another program holds the file's write lock",
+            (Self::StorePause, StoreKind::Sqlite) => "another program holds the file's write lock",
             (Self::StorePause, _) => "the store is paused",
-            (Self::DataLoss, Kind::Sqlite) => "the file is removed",
-            (Self::DataLoss, Kind::Redis) => "all data is lost: wiped over a restart, or FLUSHALL",
-            (Self::DataLoss, Kind::Postgres) => "all data is lost: DROP SCHEMA",
-            (Self::Code, Kind::Postgres) => "the functions are dropped, and made again after the lease",
+            (Self::DataLoss, StoreKind::Sqlite) => "the file is removed",
+            (Self::DataLoss, StoreKind::Redis) => "all data is lost: wiped over a restart, or FLUSHALL",
+            (Self::DataLoss, StoreKind::Postgres) => "all data is lost: DROP SCHEMA",
+            (Self::Code, StoreKind::Postgres) => "the functions are dropped, and made again after the lease",
             (Self::Code, _) => "SCRIPT FLUSH",
             (Self::ClockForward, _) => "the store's clock steps forward while an owner's link hangs",
             (Self::ClockBack, _) => "the store's clock steps back",
-            (Self::Suspend, Kind::Sqlite) => "an owner is suspended: its raw clock stands still",
+            (Self::Suspend, StoreKind::Sqlite) => "an owner is suspended: its raw clock stands still",
             (Self::Suspend, _) => "an owner is suspended: its raw clock stands still, or BOOTTIME leaps",
             (Self::DiskFull, _) => "the store's disk is full",
             (Self::StepDown, _) => "step-downs, operators' wishes and departures",
@@ -115,7 +114,7 @@ impl Fault {
     }
 
     /// Why a store cannot have it.
-    pub(crate) fn is_beside_the_point(self, kind: Kind) -> Option<&'static str> {
+    pub(crate) fn is_beside_the_point(self, kind: StoreKind) -> Option<&'static str> {
         match self {
             Self::Reset | Self::Hang | Self::Requests | Self::Replies | Self::Delay if !kind.is_served() => {
                 Some("no link")
@@ -220,7 +219,7 @@ pub(crate) struct Plan {
 /// Who competes for what: what plans are made from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting<'a> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: StoreKind,
     pub(crate) ttl: Duration,
     /// The tickets of each resource.
     pub(crate) tickets: &'a [u32],
@@ -427,7 +426,7 @@ mod tests {
     use super::*;
 
     const SETTING: Setting<'_> =
-        Setting { kind: Kind::Redis, ttl: Duration::from_secs(1), tickets: &[1, 1, 3, 3], run: &[0] };
+        Setting { kind: StoreKind::Redis, ttl: Duration::from_secs(1), tickets: &[1, 1, 3, 3], run: &[0] };
 
     #[test]
     fn a_seed_makes_the_same_plan_again_and_another_one_another() {

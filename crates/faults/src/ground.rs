@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use testkit::StoreKind;
 use testkit::disk::Disk;
 use testkit::postgres::{self, Postgres};
 use testkit::proxy::Proxy;
@@ -16,43 +17,11 @@ use crate::Failure;
 /// Room for the data of an hour, and little enough to be filled in a moment.
 const DISK_MIB: u32 = 320;
 
-/// Which store it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    Sqlite,
-    Redis,
-    Postgres,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Sqlite, Self::Redis, Self::Postgres];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sqlite => "sqlite",
-            Self::Redis => "redis",
-            Self::Postgres => "postgres",
-        }
-    }
-
-    pub(crate) fn of(name: &str) -> Result<Self, Failure> {
-        let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        known.ok_or_else(|| {
-            format!("there is no store {name:?} here; there are sqlite, redis and postgres").into()
-        })
-    }
-
-    /// Whether there is a server, and a link to it.
-    pub(crate) fn is_served(self) -> bool {
-        self != Self::Sqlite
-    }
-
-    /// A lease that a restart of the server fits in.
-    pub(crate) fn ttl(self) -> Duration {
-        match self {
-            Self::Sqlite | Self::Redis => Duration::from_millis(1_500),
-            Self::Postgres => Duration::from_secs(2),
-        }
+/// A lease that a restart of the server fits in.
+pub(crate) fn ttl(kind: StoreKind) -> Duration {
+    match kind {
+        StoreKind::Sqlite | StoreKind::Redis => Duration::from_millis(1_500),
+        StoreKind::Postgres => Duration::from_secs(2),
     }
 }
 
@@ -90,29 +59,29 @@ impl File {
 }
 
 impl Ground {
-    pub(crate) fn open(kind: Kind) -> Result<Self, Failure> {
+    pub(crate) fn open(kind: StoreKind) -> Result<Self, Failure> {
         Ok(match kind {
-            Kind::Sqlite => {
+            StoreKind::Sqlite => {
                 let folder = tempfile::Builder::new().prefix("tenure-faults-").tempdir()?;
                 let disk = Disk::mount(&folder.path().join("disk"), DISK_MIB);
                 Self::Sqlite(Box::new(File { writer: Mutex::default(), disk, folder }))
             }
-            Kind::Redis => {
+            StoreKind::Redis => {
                 let options = redis::Options::new().aof("everysec").own_clock().disk(DISK_MIB);
                 Self::Redis(Box::new(options.start()))
             }
-            Kind::Postgres => {
+            StoreKind::Postgres => {
                 let options = postgres::Options::new().own_clock().disk(DISK_MIB);
                 Self::Postgres(Box::new(options.set("wal_keep_size", "0").start()))
             }
         })
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> StoreKind {
         match self {
-            Self::Sqlite(_) => Kind::Sqlite,
-            Self::Redis(_) => Kind::Redis,
-            Self::Postgres(_) => Kind::Postgres,
+            Self::Sqlite(_) => StoreKind::Sqlite,
+            Self::Redis(_) => StoreKind::Redis,
+            Self::Postgres(_) => StoreKind::Postgres,
         }
     }
 

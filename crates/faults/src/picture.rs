@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
-use testkit::Micros;
+use testkit::{Micros, StoreKind};
 
-use crate::ground::Kind;
 use crate::judge::{Interval, Ticket, Written};
 use crate::sampler::Sample;
 use crate::stage::{Round, STORE};
@@ -20,7 +19,7 @@ const TOP: f64 = 64.0;
 
 /// Draws it as SVG.
 pub(crate) fn draw(
-    kind: Kind,
+    kind: StoreKind,
     round: &Round,
     written: &[Written],
     samples: &[Sample],

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use testkit::StoreKind;
 use testkit::metronome::Metronome;
 
 use crate::Failure;
 use crate::controls::{self, Control};
 use crate::fault::Fault;
 use crate::fleet::Cast;
-use crate::ground::{Ground, Kind};
+use crate::ground::{self, Ground};
 use crate::judge::{Evidence, Verdict, Window, Written, judge, numbers};
 use crate::picture;
 use crate::sampler::Sampler;
@@ -31,7 +32,7 @@ const LIBRARY: usize = 6;
 /// What one fault came to on one store.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    pub(crate) kind: Kind,
+    pub(crate) kind: StoreKind,
     pub(crate) fault: Fault,
     pub(crate) rounds: Vec<Round>,
     pub(crate) verdict: Verdict,
@@ -65,7 +66,7 @@ impl Row {
 /// What one store came to.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    pub(crate) kind: Kind,
+    pub(crate) kind: StoreKind,
     pub(crate) version: String,
     pub(crate) ttl: Duration,
     pub(crate) rows: Vec<Row>,
@@ -102,11 +103,11 @@ pub(crate) fn run(wish: &Wish) -> Result<ExitCode, Failure> {
 }
 
 impl Outcome {
-    fn of(kind: Kind) -> Self {
+    fn of(kind: StoreKind) -> Self {
         Self {
             kind,
             version: kind.name().to_owned(),
-            ttl: kind.ttl(),
+            ttl: ground::ttl(kind),
             rows: Vec::new(),
             controls: Vec::new(),
             died: Vec::new(),
@@ -122,7 +123,7 @@ fn on(wish: &Wish, outcome: &mut Outcome) -> Result<(), Failure> {
     progress.say("starting");
     let cast = Cast {
         namespace: "faults".into(),
-        ttl: kind.ttl(),
+        ttl: ground::ttl(kind),
         tickets: [vec![1; SINGLE], vec![3; TRIPLE]].concat(),
         library: LIBRARY,
         beacons: 3,
@@ -153,7 +154,7 @@ fn on(wish: &Wish, outcome: &mut Outcome) -> Result<(), Failure> {
         false => drop(fleet),
     }
     progress.say("controls");
-    outcome.controls = controls::run(&ground, kind.ttl())?;
+    outcome.controls = controls::run(&ground, ground::ttl(kind))?;
     outcome.took = began.elapsed();
     progress.end();
     Ok(())
@@ -248,14 +249,14 @@ fn repeat(row: &Row) {
 
 /// A line for people while it runs.
 struct Progress {
-    kind: Kind,
+    kind: StoreKind,
     began: Instant,
     is_terminal: bool,
     last: String,
 }
 
 impl Progress {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: StoreKind) -> Self {
         Self {
             kind,
             began: Instant::now(),

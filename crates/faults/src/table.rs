@@ -242,7 +242,7 @@ mod tests {
     fn the_document_has_a_place_for_every_store() {
         let document = include_str!("../../../docs/guarantees.md");
 
-        for kind in crate::ground::Kind::ALL {
+        for kind in testkit::StoreKind::ALL {
             assert!(between(document, kind.name(), "new\n").is_ok(), "{kind:?}");
         }
     }

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use testkit::StoreKind;
+
 use crate::Failure;
 use crate::fault::Fault;
-use crate::ground::Kind;
 
 pub(crate) const USAGE: &str = "\
 usage: faults [--store sqlite|redis|postgres] [--only FAULT] [--rounds N | --short] [--seed X] [--json FILE]
@@ -13,7 +14,7 @@ usage: faults [--store sqlite|redis|postgres] [--only FAULT] [--rounds N | --sho
 /// What is to be run.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    pub(crate) stores: Vec<Kind>,
+    pub(crate) stores: Vec<StoreKind>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) length: Length,
     pub(crate) seed: u64,
@@ -43,7 +44,7 @@ impl Length {
 impl Wish {
     pub(crate) fn parse(words: &[&str]) -> Result<Self, Failure> {
         let mut wish = Self {
-            stores: Kind::ALL.to_vec(),
+            stores: StoreKind::ALL.to_vec(),
             faults: Fault::ALL.to_vec(),
             length: Length::Full,
             seed: testkit::boottime() % 1_000_000,
@@ -56,7 +57,7 @@ impl Wish {
         while let Some(word) = words.next() {
             let mut value = || words.next().copied().ok_or(USAGE);
             match *word {
-                "--store" => wish.stores = vec![Kind::of(value()?)?],
+                "--store" => wish.stores = vec![StoreKind::of(value()?)?],
                 "--only" => wish.faults = vec![fault(value()?)?],
                 "--rounds" => wish.length = Length::Rounds(number(value()?)?),
                 "--short" => wish.length = Length::Rounds(1),

@@ -10,6 +10,7 @@ pub mod dice;
 #[cfg(target_os = "linux")]
 pub mod disk;
 pub mod fuzz;
+mod kind;
 #[cfg(target_os = "linux")]
 pub mod metronome;
 pub mod observer;
@@ -27,6 +28,8 @@ pub mod resp;
 pub mod shim;
 
 use std::time::{Duration, Instant};
+
+pub use self::kind::StoreKind;
 
 /// A point in time on the host's clock that counts suspend, in microseconds: one clock for all its processes.
 pub type Micros = u64;
