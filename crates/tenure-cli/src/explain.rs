@@ -66,6 +66,7 @@ struct Report<'a> {
     tickets: u32,
     flapping: bool,
     done_by: Option<&'a str>,
+    withheld_ms: Option<u64>,
     /// Whether the store itself proves that a process is gone.
     proves_deaths: bool,
     owners: Vec<Owner<'a>>,
@@ -106,6 +107,7 @@ impl<'a> Report<'a> {
             tickets: view.tickets,
             flapping: timeline.flapping_now().is_some(),
             done_by: done_by.map(Label::as_str),
+            withheld_ms: view.withheld.map(millis),
             proves_deaths: reading.place.proves_deaths(),
             owners: view.owners.iter().map(|owner| Owner::of(owner, timeline)).collect(),
             waiters: view.waiters.iter().map(status::Waiter::of).collect(),
@@ -212,19 +214,26 @@ fn next(view: &ResourceView) -> String {
     };
     let is_free = (view.owners.len() as u64) < u64::from(view.tickets);
     match (listed.as_slice(), is_free) {
-        ([], true) => "Nobody waits: whoever claims it next owns it at once.\n".to_owned(),
+        ([], true) => match output::withheld(view) {
+            Some(why) => format!("Nobody waits, and {why}.\n"),
+            None => "Nobody waits: whoever claims it next owns it at once.\n".to_owned(),
+        },
         ([], false) => {
             "Nobody waits: when an owner goes, nobody follows until somebody claims it.\n".to_owned()
         }
         (_, true) => format!(
-            "A ticket is free and {} ({}{more}). That lasts for about two round trips; if it lasts longer, the store is \
-             new or lost its data, and grants nothing for a while, or they do not reach it.\n",
+            "A ticket is free and {} ({}{more}){}\n",
             if view.waiters.len() == 1 {
                 "one waits".to_owned()
             } else {
                 format!("{} wait", view.waiters.len())
             },
-            listed.join(", ")
+            listed.join(", "),
+            output::withheld(view).map_or_else(
+                || ". That lasts for about two round trips; if it lasts longer, they do not reach the store."
+                    .to_owned(),
+                |why| format!(": {why}.")
+            )
         ),
         ([only], false) if view.waiters.len() == 1 => format!("Next is {only}, the only one who waits.\n"),
         ([first, ..], false) => format!(

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use tenure::{Ending, Waiting, Why};
+use tenure::{Ending, ResourceView, Waiting, Why};
 
 pub(crate) use self::screen::{Line, Screen, Wish};
 pub(crate) use self::style::{Colour, Style};
@@ -174,13 +174,20 @@ fn negative_duration() -> Option<(String, String)> {
 /// Why there is no ticket.
 pub(crate) fn why(waiting: Waiting) -> String {
     match waiting.why {
-        Why::Quarantine => {
-            let left = span(waiting.look_again);
-            format!("the store is new, was restarted or lost its data, and grants nothing for {left}")
-        }
+        Why::Quarantine => grants_nothing(waiting.look_again),
         // How many they are is the store's to say: the latest who came decided.
         _ => "all its tickets are owned".to_owned(),
     }
+}
+
+/// Why a free ticket is nobody's, where that is so.
+pub(crate) fn withheld(view: &ResourceView) -> Option<String> {
+    let is_free = (view.owners.len() as u64) < u64::from(view.tickets);
+    view.withheld.filter(|_| is_free).map(grants_nothing)
+}
+
+fn grants_nothing(left: Duration) -> String {
+    format!("the store is new, was restarted or lost its data, and grants nothing for {}", span(left))
 }
 
 pub(crate) fn waiting(resource: &str, place: &Place, waiting: Waiting) {

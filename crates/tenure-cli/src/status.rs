@@ -111,6 +111,8 @@ struct Resource<'a> {
     tickets: u32,
     flapping: bool,
     done_by: Option<&'a str>,
+    /// Nothing is granted so long still.
+    withheld_ms: Option<u64>,
     owners: Vec<Owner<'a>>,
     waiters: Vec<Waiter<'a>>,
 }
@@ -147,6 +149,7 @@ impl<'a> Resource<'a> {
             tickets: view.tickets,
             flapping: flaps.is_some(),
             done_by: done_by.as_ref().map(Label::as_str),
+            withheld_ms: view.withheld.map(millis),
             owners: view.owners.iter().map(Owner::of).collect(),
             waiters: view.waiters.iter().map(Waiter::of).collect(),
         }
@@ -189,20 +192,23 @@ type Row = [String; COLUMNS];
 const HEAD: [&str; COLUMNS] =
     ["RESOURCE", "TICKET", "WORKER", "TERM", "TOKEN", "OWNED FOR", "LEASE LEFT", "METADATA"];
 
-/// One line per owner, one for what is free or done, one per waiter in their order; below, what flaps. Nothing at all for no
-/// resource.
+/// One line per owner, one for what is free or done, one per waiter in their order; below, what flaps, and why nothing is
+/// granted. Nothing at all for no resource.
 fn text(seen: &[Seen], style: Style) -> String {
     let rows = seen.iter().flat_map(rows).collect();
     let table = Table { head: HEAD, rows }.text(style.columns);
-    let flaps = |Seen { view, flaps, .. }: &Seen| {
-        let note = format!("`{}` is flapping: {}", clean(view.resource.as_str()), (*flaps)?);
-        let lines = wrapped(&note, style.columns);
-        Some(lines.lines().map(|line| style.paint(Colour::Warning, line) + "\n").collect::<String>())
-    };
-    match seen.iter().filter_map(flaps).collect::<String>() {
-        none if none.is_empty() => table,
-        notes => format!("{table}\n{notes}"),
-    }
+    let flaps = seen.iter().filter_map(|Seen { view, flaps, .. }| {
+        Some(format!("`{}` is flapping: {}", clean(view.resource.as_str()), (*flaps)?))
+    });
+    // It is the same for all that are free.
+    let withheld = seen.iter().find_map(|Seen { view, .. }| output::withheld(view));
+    let notes: String = flaps.chain(withheld).map(|note| painted(&note, style)).collect();
+    if notes.is_empty() { table } else { format!("{table}\n{notes}") }
+}
+
+fn painted(note: &str, style: Style) -> String {
+    let lines = wrapped(note, style.columns);
+    lines.lines().map(|line| style.paint(Colour::Warning, line) + "\n").collect()
 }
 
 fn rows(Seen { view, done_by, .. }: &Seen) -> Vec<Row> {

@@ -356,7 +356,8 @@ mod tests {
             left: S,
         };
         let resource = tenure::ResourceName::new("job").expect("a name");
-        let view = ResourceView { resource, tickets: 1, owners: vec![owner], waiters: vec![] };
+        let view =
+            ResourceView { resource, tickets: 1, owners: vec![owner], waiters: vec![], withheld: None };
 
         let all = timelines(&[], &[view]);
 

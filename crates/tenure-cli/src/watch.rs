@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::exit::{Exit, Failure};
-use crate::output::{Colour, Line, Screen, Wish, span};
+use crate::output::{self, Colour, Line, Screen, Wish, span};
 use crate::reading::Reading;
 use crate::timeline::{self, Timeline, letter};
 
@@ -156,6 +156,9 @@ pub(crate) fn of_resource(
     if let Some(flaps) = timeline.flapping_now() {
         head = head.and(None, "  ").and(Some(Colour::Warning), format!("flapping: {flaps}"));
     }
+    if let Some(left) = output::withheld(view) {
+        head = head.and(None, "  ").and(Some(Colour::Warning), left);
+    }
     let mut lines = vec![head];
     let mut tickets = timeline.tickets();
     tickets.retain(|ticket| {
@@ -211,6 +214,7 @@ mod tests {
             tickets: 1,
             owners: vec![owner],
             waiters: vec![waiter],
+            withheld: None,
         };
         let stint = Stint {
             worker: "web1".into(),

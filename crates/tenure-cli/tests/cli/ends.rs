@@ -51,6 +51,18 @@ fn whoever_gets_no_ticket_because_the_store_is_new_is_told_so() {
         );
         assert!(shown.contains("no ticket of `job`"), "{shown}");
     }
+
+    // And so is whoever looks.
+    let told = "the store is new, was restarted or lost its data, and grants nothing for ";
+    for look in [&["status"][..], &["explain", "job"]] {
+        let output = scene.done(look);
+        let shown = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
+        assert!(shown.contains(told), "{look:?}: {shown}");
+    }
+    let json = scene.done(&["status", "--json"]).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    let withheld = json["resources"][0]["withheld_ms"].as_u64().expect("a number");
+    assert!((1..=60_000).contains(&withheld), "{withheld}");
 }
 
 #[test]

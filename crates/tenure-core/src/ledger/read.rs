@@ -19,6 +19,8 @@ pub struct ResourceView {
     pub owners: Vec<OwnerView>,
     /// Who waits, in order.
     pub waiters: Vec<WaiterView>,
+    /// For how long nothing is granted still, because the store is new, was restarted or lost its data.
+    pub withheld: Option<Duration>,
 }
 
 /// One ownership as it stands.
@@ -76,7 +78,15 @@ impl Ledger {
                 .filter_map(|tenant| owner(tenant.lease, tenant.grant, tenant.since))
                 .collect(),
             waiters: record.waiters().filter_map(waiter).collect(),
+            withheld: self.withheld(here),
         })
+    }
+
+    fn withheld(&self, here: Here) -> Option<Duration> {
+        // A life that nobody has noticed yet begins with a quarantine.
+        let from = if self.incarnation == Some(here.incarnation) { self.quarantine_from? } else { here.now };
+        let left = (from + self.longest).since(here.now).min(self.longest);
+        (!left.is_zero()).then_some(left)
     }
 
     /// Every resource that was ever claimed, by name.

@@ -1396,6 +1396,24 @@ fn a_new_incarnation_grants_nothing_not_even_the_same_again_for_one_longest() {
 }
 
 #[test]
+fn reading_tells_how_long_nothing_is_granted_also_before_a_new_life_is_noticed() {
+    let mut store = Store::new();
+    let a = store.own("a");
+    assert_eq!(store.view().withheld, None);
+
+    store.incarnation = Incarnation(2);
+    store.pass(secs(1));
+    assert_eq!(store.view().withheld, Some(TTL), "nobody has noticed yet");
+    store.renew(a);
+    store.pass(secs(5));
+    assert_eq!(store.view().withheld, Some(TTL - secs(5)));
+    store.now = StoreTime::from_micros(store.now.as_micros() - 30_000_000);
+    assert_eq!(store.view().withheld, Some(TTL), "never more than that, whatever the clock does");
+    store.pass(secs(30) + TTL - secs(5));
+    assert_eq!(store.view().withheld, None, "also where nobody has asked since");
+}
+
+#[test]
 fn renewals_and_releases_go_on_in_a_quarantine() {
     let mut store = Store::new();
     let a = store.own("a");
@@ -1665,7 +1683,8 @@ fn reading_shows_owners_and_waiters_with_all_that_people_ask_for() {
     let owner = OwnerView { worker: label("a"), metadata: metadata.clone(), grant, owned_for, left };
     let waiter = WaiterView { worker: label("b"), metadata, left: TTL };
     let (owners, waiters) = (vec![owner], vec![waiter]);
-    assert_eq!(view, ResourceView { resource: name("job"), tickets: 1, owners, waiters });
+    let withheld = None;
+    assert_eq!(view, ResourceView { resource: name("job"), tickets: 1, owners, waiters, withheld });
     assert_eq!(store.ledger.read(store.here(), "unknown"), None);
 }
 

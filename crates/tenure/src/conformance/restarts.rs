@@ -49,11 +49,14 @@ pub async fn a_restart_loses_nothing_or_grants_nothing_for_one_longest(fixture: 
                 assert_eq!(look.why, Why::Quarantine, "{look:?}");
                 // Those of before the restart may come first by a step each; they do not renew.
                 assert!(look.look_again <= ttl + STEP * 2 + TOLERANCE, "{look:?}");
+                let withheld = world.view().await.withheld.expect("a quarantine is told");
+                assert!(withheld <= look.look_again + TOLERANCE, "{withheld:?} and {look:?}");
                 world.pass(ttl / 4).await;
                 assert_eq!(world.renew(c).await, kept());
             }
 
             world.pass_until(quarantined_from + ttl).await;
+            assert_eq!(world.view().await.withheld, None);
             let next = granted(world.claim(c).await);
             assert!(next.token > grant.token, "{next:?} after {grant:?}");
             assert!([Term(1), Term(2)].contains(&next.term), "{next:?}");

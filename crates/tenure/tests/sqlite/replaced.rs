@@ -201,10 +201,14 @@ async fn without_proofs_another_file_grants_nothing_while_the_work_of_the_dead_m
         let mut hints = next.hints().await;
         let waiting = next.waits("job").await;
         assert_eq!(waiting.why, Why::Quarantine);
+        let withheld = async || store.read(Some(&name("job"))).await.expect("a view")[0].withheld;
+        let left = withheld().await.expect("a quarantine is told");
+        assert!(left <= 4 * SHORT && left <= waiting.look_again, "{left:?} of {waiting:?}");
         next.wins("job", &mut hints).await;
 
         let after = opened_at.elapsed();
         assert!(after >= 4 * SHORT, "the lease of the dead was longer than {after:?}");
+        assert_eq!(withheld().await, None);
     }
 }
 

@@ -127,7 +127,9 @@ pub(super) fn same_view(store: &ResourceView, ledger: &ResourceView, slack: Dura
         a.waiters.iter().zip(&b.waiters).all(|(a, b)| {
             (&a.worker, &a.metadata) == (&b.worker, &b.metadata) && close(a.left, b.left, slack)
         });
+    let [ours, theirs] = [a, b].map(|view| view.withheld.unwrap_or_default());
     (&a.resource, a.tickets) == (&b.resource, b.tickets)
+        && close(ours, theirs, slack)
         && (a.owners.len(), a.waiters.len()) == (b.owners.len(), b.waiters.len())
         && owners
         && waiters

@@ -19,7 +19,9 @@ pub(super) fn views(rows: &[Row]) -> Result<Vec<ResourceView>, Trouble> {
         if kind == 0 {
             let tickets = small(row.try_get::<_, i32>("tickets")?.into())?;
             let resource = ResourceName::new(row.try_get("name")?)?;
-            views.push(ResourceView { resource, tickets, owners: Vec::new(), waiters: Vec::new() });
+            let withheld: Option<i64> = row.try_get("withheld_us")?;
+            let withheld = withheld.map(|micros| Duration::from_micros(unsigned(micros)));
+            views.push(ResourceView { resource, tickets, owners: Vec::new(), waiters: Vec::new(), withheld });
             continue;
         }
         let view = views.last_mut().ok_or_else(|| Trouble::damaged("an owner of nothing"))?;

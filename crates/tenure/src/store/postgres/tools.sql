@@ -101,14 +101,19 @@ END $$;
 -- but its own rows is read.
 CREATE FUNCTION @schema@.look(resource_name text) RETURNS TABLE (
     kind integer, name text, tickets integer, worker text, metadata text, ticket integer, term bigint, token bigint,
-    owned_us bigint, left_us bigint
+    owned_us bigint, left_us bigint, withheld_us bigint
 ) @reads@ AS $$
 #variable_conflict use_column
 DECLARE
     now_us bigint := clock();
+    withheld bigint;
 BEGIN
+    -- A life that nobody has noticed yet begins with a quarantine.
+    SELECT nullif(greatest(least(
+            CASE WHEN m.life = life(m.tableoid) THEN m.quarantine_from - now_us ELSE 0 END, 0) + m.longest_ns / 1000, 0), 0)
+        INTO withheld FROM meta AS m WHERE m.life <> life(m.tableoid) OR m.quarantine_from IS NOT NULL;
     RETURN QUERY SELECT v.kind, v.name, v.tickets, v.label, v.metadata, v.ticket, v.term, v.token,
-        greatest(now_us - v.since, 0), v.expires_at - now_us
+        greatest(now_us - v.since, 0), v.expires_at - now_us, withheld
     FROM (
         SELECT 0 AS kind, r.name, r.tickets, NULL::text AS label, NULL::text AS metadata, 0 AS ticket,
             0::bigint AS term, 0::bigint AS token, now_us AS since, now_us AS expires_at, 0::bigint AS place

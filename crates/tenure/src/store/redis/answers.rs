@@ -292,6 +292,7 @@ fn view(mut parts: Parts) -> Outcome<ResourceView> {
                 left: micros(&mut waiter)?,
             })
         })?,
+        withheld: Some(micros(&mut parts)?).filter(|left| !left.is_zero()),
     })
 }
 

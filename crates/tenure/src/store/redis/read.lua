@@ -61,10 +61,14 @@ local function tell_waiters(resource, row, queue)
   end
 end
 
+-- For how long nothing is granted still; a life that nobody has noticed yet begins with that.
+local from = meta[1] == run and quarantine or meta[1] ~= run and now
+local withheld = from and math.min(from - now, 0) + math.floor(longest / 1000) or 0
+
 local views = {}
 local cursor = walk(ARGV[1], ARGV[2], function(resource, part)
   local owners, queue = {}, {}
-  local view = {resource.name, int(resource.tickets), owners, queue}
+  local view = {resource.name, int(resource.tickets), owners, queue, int(math.max(withheld, 0))}
   -- t TICKET: so far the owners were told; q ROW: and all of them, and the waiters so far.
   local row = match(part, '^q(.*)$')
   if not row then

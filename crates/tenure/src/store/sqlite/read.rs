@@ -13,6 +13,7 @@ use super::trouble::{Outcome, Trouble, damaged};
 /// Every resource that was ever claimed, by name.
 const NAMES: &str =
     "SELECT name FROM resource WHERE namespace = ?1 AND (?2 IS NULL OR name = ?2) ORDER BY name";
+const QUIET: &str = "SELECT quiet_until FROM meta WHERE one = 1";
 const PERSON: &str = "SELECT label, metadata FROM lease WHERE id = ?1";
 /// What happened, in the order in which it was written down.
 const HISTORY: &str = "SELECT h.at, r.name, h.worker, h.ticket, h.term, h.token, h.what
@@ -36,6 +37,9 @@ pub(super) fn resources(
 ) -> Outcome<Vec<ResourceView>> {
     let mut read = db.prepare_cached(NAMES)?;
     let mut rows = read.query(params![namespace, resource.map(ResourceName::as_str)])?;
+    let quiet_until: Option<i64> =
+        db.prepare_cached(QUIET)?.query_row([], |row| row.get(0)).optional()?.flatten();
+    let withheld = quiet_until.map(|until| time(until).since(now)).filter(|left| !left.is_zero());
     let mut views = Vec::new();
     while let Some(row) = rows.next()? {
         let name = rows::resource(row, 0)?;
@@ -51,7 +55,8 @@ pub(super) fn resources(
             let Some((worker, metadata)) = person(db, &lease)? else { continue };
             waiters.push(WaiterView { worker, metadata, left: lease.expires_at.since(now) });
         }
-        views.push(ResourceView { resource: name, tickets: record.tickets(), owners, waiters });
+        let tickets = record.tickets();
+        views.push(ResourceView { resource: name, tickets, owners, waiters, withheld });
     }
     Ok(views)
 }
