@@ -63,12 +63,15 @@ impl Failure {
         Self { what: what.into(), hint: None }
     }
 
-    /// The same, with its cause and the causes of that.
+    /// The same, with its cause and the causes of that, but for those that only say the same again.
     pub(crate) fn because(mut self, cause: &dyn std::error::Error) -> Self {
-        let mut cause = Some(cause);
+        let (mut cause, mut before) = (Some(cause), None);
         while let Some(error) = cause {
-            self.what = format!("{}: {error}", self.what);
-            cause = error.source();
+            let told = error.to_string();
+            if before.as_ref().is_none_or(|before: &String| !told.contains(before)) {
+                self.what = format!("{}: {told}", self.what);
+            }
+            (cause, before) = (error.source(), Some(told));
         }
         self
     }
@@ -126,5 +129,15 @@ mod tests {
         let failure = Failure::from(tenure::Error::unavailable("cannot open").because(inner));
 
         assert_eq!(failure.to_string(), "cannot open: the disk is full");
+    }
+
+    #[test]
+    fn a_cause_that_says_the_same_again_is_left_out() {
+        let last = tenure::Error::unavailable("no room is left");
+        let again = tenure::Error::unavailable("code 13: the disk is full").because(last);
+        let inner = tenure::Error::unavailable("the disk is full").because(again);
+        let failure = Failure::from(tenure::Error::unavailable("cannot open").because(inner));
+
+        assert_eq!(failure.to_string(), "cannot open: the disk is full: no room is left");
     }
 }

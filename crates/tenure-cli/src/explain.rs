@@ -251,6 +251,9 @@ fn death(owner: &OwnerView, view: &ResourceView, place: &Place) -> String {
         Some(next) => format!("`{}` would own the ticket", clean(next.worker.as_str())),
         None => "the ticket would be free".to_owned(),
     };
+    if let Some(why) = output::withheld(view) {
+        return format!("If `{worker}` died now, nobody would follow at once: {why}.\n");
+    }
     let left = span(owner.left);
     let end = format!(
         "when its lease has run out, in {left} at most, plus {} and one answer of the store",

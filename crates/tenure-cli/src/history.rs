@@ -49,6 +49,9 @@ pub(crate) async fn history(typed: args::History) -> Result<Exit, Failure> {
             let shown = timelines.iter().filter(|(_, timeline)| !timeline.reaches().is_zero());
             let texts: Vec<String> =
                 shown.map(|(name, timeline)| text(name, timeline, typed.since, style)).collect();
+            if texts.is_empty() && !timelines.is_empty() {
+                output::nothing_owned(typed.since);
+            }
             output::data(&texts.join("\n"))?;
         }
     }

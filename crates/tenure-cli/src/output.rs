@@ -16,7 +16,9 @@ use tenure::{Ending, ResourceView, Waiting, Why};
 
 pub(crate) use self::screen::{Line, Screen, Wish};
 pub(crate) use self::style::{Colour, Style};
-pub(crate) use self::text::{Table, clean, cut, escaped, millis, short_span, span, width, wrapped};
+pub(crate) use self::text::{
+    Table, beginning, clean, cut, escaped, millis, short_span, span, width, wrapped,
+};
 use crate::args::{NEGATIVE, is_negative};
 use crate::exit::{Exit, Failure};
 use crate::place::Place;
@@ -180,10 +182,9 @@ pub(crate) fn why(waiting: Waiting) -> String {
     }
 }
 
-/// Why a free ticket is nobody's, where that is so.
+/// Why nobody gets a ticket, even if one is free, where that is so.
 pub(crate) fn withheld(view: &ResourceView) -> Option<String> {
-    let is_free = (view.owners.len() as u64) < u64::from(view.tickets);
-    view.withheld.filter(|_| is_free).map(grants_nothing)
+    view.withheld.map(grants_nothing)
 }
 
 fn grants_nothing(left: Duration) -> String {
@@ -394,6 +395,14 @@ pub(crate) fn no_job_yet() {
     say("no job has been run yet");
 }
 
+/// Some were claimed, and there is nothing to show of them.
+pub(crate) fn nothing_owned(since: Option<Duration>) {
+    say(&match since {
+        Some(since) => format!("nobody has owned anything within {}", span(since)),
+        None => "nobody has owned anything yet".to_owned(),
+    });
+}
+
 pub(crate) fn never_claimed(resource: &str) {
     say(&format!("`{resource}` was never claimed"));
 }
@@ -409,7 +418,7 @@ pub(crate) fn waiting_for_store(why: &Failure) {
 #[derive(Debug)]
 pub(crate) enum Handed {
     To { worker: String, ticket: u32, term: u64, token: u64, is_same: bool },
-    ToNobody { waiting: usize },
+    ToNobody { waiting: usize, withheld: Option<Duration> },
 }
 
 pub(crate) fn asked(resource: &str, worker: &str, term: u64) {
@@ -436,9 +445,10 @@ pub(crate) fn handed_over(resource: &str, handed: &Handed, took: Duration) -> Re
             };
             format!("{who} (ticket {ticket}, term {term}, token {token}), after {}\n", span(took))
         }
-        Handed::ToNobody { waiting: 0 } => format!("nobody owns `{resource}` now, and nobody wants it\n"),
-        Handed::ToNobody { waiting } => {
-            format!("nobody owns `{resource}` now; {waiting} wait for it, and have not taken it yet\n")
+        Handed::ToNobody { waiting: 0, .. } => format!("nobody owns `{resource}` now, and nobody wants it\n"),
+        Handed::ToNobody { waiting, withheld } => {
+            let why = withheld.map(|left| format!(": {}", grants_nothing(left))).unwrap_or_default();
+            format!("nobody owns `{resource}` now; {waiting} wait for it, and have not taken it yet{why}\n")
         }
     })
 }

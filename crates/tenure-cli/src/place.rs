@@ -5,6 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::exit::Failure;
+use crate::output::beginning;
 
 /// Where secrets may be, so that no command inherits it.
 pub(crate) const VARIABLE: &str = "TENURE_STORE";
@@ -42,9 +43,12 @@ impl Place {
         if url.contains(':') && SCHEMES.contains(&scheme) {
             return Ok(());
         }
-        let shown: String = scheme.chars().take(20).collect();
-        let failure =
-            Failure::new(format!("no store has the URL scheme {shown:?}; known: {}", SCHEMES.join(", ")));
+        let what = match url.contains(':') {
+            // What comes after it may be a secret.
+            true => format!("no store has the URL scheme {:?}", beginning(scheme)),
+            false => format!("{:?} is not the URL of a store", beginning(url)),
+        };
+        let failure = Failure::new(format!("{what}; known: {}", SCHEMES.join(", ")));
         let is_path = !url.contains(':') || Path::new(url).exists();
         Err(if is_path { failure.hint("a SQLite file is named sqlite:PATH") } else { failure })
     }

@@ -127,7 +127,8 @@ pub(crate) async fn known(store: &Namespace, resource: &ResourceName) -> Result<
 /// Which of `known` was meant, if one is near enough.
 pub(crate) fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = known.iter().map(|name| (*name, strsim::jaro_winkler(typed, name)));
-    // As near as clap wants options to be.
-    let (best, _) = likeness.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, likeness)| *likeness > 0.8)?;
-    Some(best)
+    let (best, likeness) = likeness.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    // As near as clap wants options to be, or one wrong letter.
+    let is_near = likeness > 0.8 || (typed.chars().count() > 2 && strsim::osa_distance(typed, best) == 1);
+    is_near.then_some(best)
 }

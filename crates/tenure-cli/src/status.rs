@@ -200,7 +200,7 @@ fn text(seen: &[Seen], style: Style) -> String {
     let flaps = seen.iter().filter_map(|Seen { view, flaps, .. }| {
         Some(format!("`{}` is flapping: {}", clean(view.resource.as_str()), (*flaps)?))
     });
-    // It is the same for all that are free.
+    // It is the same for all of them.
     let withheld = seen.iter().find_map(|Seen { view, .. }| output::withheld(view));
     let notes: String = flaps.chain(withheld).map(|note| painted(&note, style)).collect();
     if notes.is_empty() { table } else { format!("{table}\n{notes}") }

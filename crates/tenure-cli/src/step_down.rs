@@ -165,7 +165,9 @@ async fn outcome(store: &Namespace, before: &ResourceView, owner: &OwnerView) ->
         if present.owners.iter().all(|one| one.grant.token != owner.grant.token) {
             let newest = present.owners.iter().max_by_key(|one| one.grant.token);
             if let Some(next) = newest.filter(|next| is_new(before, next)) {
-                let is_same = next.worker == owner.worker;
+                // Where another one has the same label, it cannot be told, and was more likely handed over.
+                let is_other = before.waiters.iter().any(|waiter| waiter.worker == owner.worker);
+                let is_same = next.worker == owner.worker && !is_other;
                 let (worker, ticket) = (next.worker.to_string(), next.grant.ticket.0);
                 let (term, token) = (next.grant.term.0, next.grant.token.0);
                 return Ok(Handed::To { worker, ticket, term, token, is_same });
@@ -174,7 +176,8 @@ async fn outcome(store: &Namespace, before: &ResourceView, owner: &OwnerView) ->
             // One look is not enough to say that nobody wants it: the owner itself queues again a moment later.
             let wanted = !present.waiters.is_empty();
             if free_since.elapsed() >= if wanted { TAKEN_WITHIN } else { 4 * AGAIN } {
-                return Ok(Handed::ToNobody { waiting: present.waiters.len() });
+                let (waiting, withheld) = (present.waiters.len(), present.withheld);
+                return Ok(Handed::ToNobody { waiting, withheld });
             }
         }
         sleep(AGAIN).await;

@@ -83,6 +83,8 @@ pub(crate) enum Event {
     Entered,
     /// Somebody says that a ticket may be free by then.
     Hinted(Moment),
+    /// Whoever waits was told to look as much too late.
+    Sooner(Duration),
     /// The claim or release that it waited for has left.
     Sent(Seq),
     /// The store gave a ticket, in answer to the request of this number.
@@ -196,6 +198,10 @@ impl Campaign {
             }
             (Releasing { seq, then, hinted }, Event::Hinted(soon)) => {
                 Releasing { seq, then, hinted: Some(sooner(hinted, soon)) }
+            }
+
+            (Looking { at }, Event::Sooner(by)) => {
+                Looking { at: at.or(now + now.until(at).saturating_sub(by)) }
             }
 
             (Looking { .. }, Event::Entered) => Looking { at: now },

@@ -45,6 +45,14 @@ pub(crate) struct Vouch {
 }
 
 impl Vouch {
+    /// What both of them vouch for.
+    pub(crate) fn least(self, other: Self) -> Self {
+        Self {
+            ahead_of_boot: self.ahead_of_boot.min(other.ahead_of_boot),
+            ahead_of_raw: self.ahead_of_raw.min(other.ahead_of_raw),
+        }
+    }
+
     /// The latest store time that it vouches for at this moment.
     pub(crate) fn at(&self, now: Moment) -> StoreTime {
         let by_boot = self.ahead_of_boot.saturating_add_unsigned(now.boot_micros());
@@ -125,14 +133,8 @@ impl Watch {
                 continue;
             }
             quick |= !seen.slow;
-            let Seen { ahead_of_boot, ahead_of_raw, .. } = *seen;
-            least = Some(match least {
-                None => Vouch { ahead_of_boot, ahead_of_raw },
-                Some(least) => Vouch {
-                    ahead_of_boot: least.ahead_of_boot.min(ahead_of_boot),
-                    ahead_of_raw: least.ahead_of_raw.min(ahead_of_raw),
-                },
-            });
+            let vouch = Vouch { ahead_of_boot: seen.ahead_of_boot, ahead_of_raw: seen.ahead_of_raw };
+            least = Some(least.map_or(vouch, |least: Vouch| least.least(vouch)));
         }
         least
     }

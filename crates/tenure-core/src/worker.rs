@@ -23,6 +23,8 @@ use crate::watch::{Vouch, Watch};
 const AT_ONCE: usize = 4;
 /// The pause after the first failure; it doubles up to a third of the ttl.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Nobody looks sooner.
+const SOONEST: Duration = Duration::from_millis(1);
 /// The most by which the first in a queue is late on purpose: all that a crash leaves behind may have another first one.
 const HEAD_SPREAD: Duration = Duration::from_millis(1);
 
@@ -44,7 +46,7 @@ pub struct Worker {
     seq: Seq,
     longest: Duration,
     watch: Watch,
-    /// The least that was vouched for since all campaigns were told to look: the store says by it when to look again.
+    /// The least that was vouched for when those who wait were told when to look again.
     looks_by: Option<Vouch>,
     /// The store forgot a lease that should have lived: no claims before this moment has surely come.
     held_back_until: Option<Moment>,

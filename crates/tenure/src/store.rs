@@ -217,7 +217,7 @@ pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Open
         }
         // What cannot be looked at is there, as far as we know: opening it says what is wrong.
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
-        Place::Sqlite { path, .. } if path.try_exists().is_ok_and(|exists| !exists) => Ok(None),
+        Place::Sqlite { path, .. } if is_nothing(&path) => Ok(None),
         #[cfg(feature = "postgres")]
         Place::Postgres => {
             let key = (url.to_owned(), namespace.clone());
@@ -236,6 +236,15 @@ pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Open
         // A server of Redis is there or not; looking makes nothing in it.
         #[cfg(any(all(feature = "sqlite", target_os = "linux"), all(feature = "redis", unix)))]
         _ => open(url, namespace).await.map(Some),
+    }
+}
+
+/// Whether no file is there, or one in which nothing stands.
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+fn is_nothing(path: &std::path::Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(found) => found.is_file() && found.len() == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
 
@@ -288,9 +297,13 @@ impl Place {
             #[cfg(all(feature = "redis", unix))]
             Some(("redis" | "rediss" | "redis+unix" | "unix", _)) => Ok(Self::Redis),
             _ => {
-                let scheme: String = url.split(':').next().unwrap_or_default().chars().take(20).collect();
                 let known = SCHEMES.join(", ");
-                Err(Error::refused(format!("no store has the URL scheme {scheme:?}; known: {known}")))
+                let what = match url.split_once(':') {
+                    // What comes after it may be a secret.
+                    Some((scheme, _)) => format!("no store has the URL scheme {:?}", beginning(scheme)),
+                    None => format!("{:?} is not the URL of a store: it has no scheme", beginning(url)),
+                };
+                Err(Error::refused(format!("{what}; known: {known}")))
             }
         }
     }
@@ -310,14 +323,27 @@ impl Place {
             }
         };
         if path.is_empty() || path == ":memory:" || path.starts_with("//") {
-            let hint = "a sqlite URL is sqlite:PATH; for a store in memory use memory:";
-            return Err(Error::refused(format!(
-                "sqlite path {:?} is not the path of a file: {hint}",
-                shown(path)
-            )));
+            let hint = match path.trim_start_matches('/') {
+                "" | ":memory:" => {
+                    "a sqlite URL is sqlite:PATH; for a store in memory use memory:".to_owned()
+                }
+                plain if path.starts_with("///") => format!("write sqlite:/{}", shown(plain)),
+                plain => format!("write sqlite:{0}, or sqlite:/{0}", shown(plain)),
+            };
+            let path = shown(path);
+            return Err(Error::refused(format!("sqlite path {path:?} is not the path of a file: {hint}")));
         }
         Ok(Self::Sqlite { path: path.into(), proved })
     }
+}
+
+/// So much of a text as shows what it is.
+fn beginning(text: &str) -> String {
+    let mut short: String = text.chars().take(20).collect();
+    if short.len() < text.len() {
+        short += "...";
+    }
+    short
 }
 
 /// What stands in a URL, as it may be told: its beginning, without what steers a terminal.

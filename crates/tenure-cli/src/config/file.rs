@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use toml::de::{DeTable, DeValue};
 
 use super::FILE_VARIABLE;
-use super::known::{Form, KNOWN, Known, beginning};
+use super::known::{Form, KNOWN, Known};
 use crate::exit::Failure;
+use crate::output::beginning;
 use crate::reading::nearest;
 
 const NAME: &str = "tenure.toml";

@@ -6,6 +6,7 @@ use tenure::cron::Schedule;
 use tenure::store::Namespace;
 
 use crate::args::{Restart, duration, metadata, tickets, ttl};
+use crate::output::beginning;
 use crate::place::Place;
 
 /// One setting. Its variable is `TENURE_KEY`, its option `--key`.
@@ -138,11 +139,6 @@ fn switch(typed: &str) -> Result<(), String> {
         "true" | "false" => Ok(()),
         _ => Err(format!("{:?} is not true or false", beginning(typed))),
     }
-}
-
-/// Enough of it for people to know what is meant.
-pub(super) fn beginning(typed: &str) -> String {
-    typed.chars().take(60).collect()
 }
 
 #[cfg(test)]

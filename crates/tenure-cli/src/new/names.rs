@@ -6,6 +6,7 @@ use tenure::store::Tickets;
 
 use crate::args::count;
 use crate::exit::Failure;
+use crate::output::beginning;
 
 /// Longer ones make no code that people read.
 const LONGEST: usize = 40;
@@ -168,11 +169,6 @@ fn camel(name: &str) -> String {
         first.to_uppercase() + rest
     });
     parts.collect()
-}
-
-/// As much of a name as an error shows.
-fn beginning(name: &str) -> String {
-    name.chars().take(60).collect()
 }
 
 #[cfg(test)]

@@ -37,6 +37,15 @@ pub(crate) fn escaped(json: &str) -> String {
     text
 }
 
+/// Enough of what was typed for people to know what is meant.
+pub(crate) fn beginning(typed: &str) -> String {
+    let mut shown: String = typed.chars().take(60).collect();
+    if shown.len() < typed.len() {
+        shown += "...";
+    }
+    shown
+}
+
 /// A span for programs, in milliseconds.
 pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)

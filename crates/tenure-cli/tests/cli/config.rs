@@ -250,6 +250,7 @@ fn what_cannot_be_a_setting_is_refused_with_file_line_and_limit() {
         ("store = \"memory:\"", "line 1: `store`: `memory:` belongs to one process"),
         ("namespace = \"A\"", "line 1: `namespace`: namespace \"A\" is not 1 to 40 of a-z 0-9 _ -"),
         ("tickts = 3", "line 1: there is no setting `tickts`\n\nhint: did you mean `tickets`?"),
+        ("tll = \"5s\"", "hint: did you mean `ttl`?"),
         ("wait_for_store = true", "hint: did you mean `wait-for-store`?"),
         ("qqq = 3", "there is no setting `qqq`\n\nhint: there are store, namespace, "),
         ("[run]\nttl = '3s'", "line 1: there is no setting `run`"),

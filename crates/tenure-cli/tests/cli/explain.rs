@@ -84,6 +84,7 @@ fn programs_see_the_same_as_json_with_spans() {
  "tickets": 9,
  "flapping": false,
  "done_by": null,
+ "withheld_ms": null,
  "proves_deaths": true,
  "owners": [
  {

@@ -94,6 +94,21 @@ fn an_owner_whom_nobody_follows_owns_again_and_that_is_said() {
 }
 
 #[test]
+fn of_two_with_one_label_the_other_is_said_to_follow() {
+    let scene = Scene::new();
+    let _owner = scene.start("same", &["--ttl", "60s"]);
+    scene.life(1);
+    let mut waiter = scene.start_as("other", "same");
+    scene.until_waiting(1);
+
+    let (code, told, _) = said(&scene.done(&["step-down", "job"]));
+
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("`same` owns `job` now"), "{told}");
+    assert_eq!(waiter.ended().code(), Some(0));
+}
+
+#[test]
 fn programs_get_the_outcome_as_json() {
     let scene = Scene::new();
     // It ignores SIGTERM.

@@ -2,12 +2,14 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::time::Duration;
 
-use super::{Worker, spread};
+use super::{SOONEST, Worker, spread};
 use crate::campaign::{Campaign, Event, Own};
 use crate::lease::{Lease, Live, Opening, Tries, Unsettled};
 use crate::message::{
-    Answer, Call, Claimed, Closing, Grant, Holding, Notice, Released, Request, Said, Seq, Stamp, Want, Wish,
+    Answer, Call, Claimed, Closing, Grant, Holding, Notice, Released, Request, Said, Seq, Stamp, Waiting,
+    Want, Wish,
 };
 use crate::moment::Moment;
 use crate::names::{ResourceName, Tickets};
@@ -49,21 +51,29 @@ impl Worker {
         }
     }
 
-    /// Watches the store's clock. Whoever could vouch for little was told to look again as much too late: once it can vouch
-    /// for more, by what counts as slow, everybody looks.
+    /// Watches the store's clock. Who could vouch for little was told to look again as much too late: once it can vouch for
+    /// more, by what counts as slow, all look as much sooner.
     fn observe(&mut self, now: Now, request: &Request, stamp: Stamp) {
         self.longest = self.longest.max(stamp.longest);
         self.watch.note(now.at, request.asked_at, stamp.shown, self.timing.ttl(), self.longest);
-        let vouch = self.watch.vouch(self.longest);
-        let [vouched, before] = [vouch, self.looks_by].map(|vouch| vouch.map(|vouch| vouch.at(now.at)));
-        if let (Some(vouched), Some(before)) = (vouched, before)
-            && vouched.since(before) > slow(self.timing.ttl())
-        {
-            self.looks_by = vouch;
-            self.tell_all(now, |_| Event::Hinted(now.at));
-        } else if before.is_none() || vouched < before {
-            self.looks_by = vouch;
+        let (Some(vouch), Some(before)) = (self.watch.vouch(self.longest), self.looks_by) else { return };
+        let gained = vouch.at(now.at).since(before.at(now.at));
+        if gained > slow(self.timing.ttl()) {
+            self.looks_by = Some(vouch);
+            self.tell_all(now, |_| Event::Sooner(gained));
         }
+    }
+
+    /// When to look again, of an answer to this request. The store has counted from what the worker vouched for when it asked.
+    fn look_again(&mut self, now: Now, request: &Request, waiting: Waiting) -> Moment {
+        let vouch = self.watch.vouch(self.longest);
+        self.looks_by = self.looks_by.map_or(vouch, |before| vouch.map(|vouch| vouch.least(before)));
+        let gained = match (vouch, request.judged_by) {
+            (Some(vouch), Some(judged_by)) => vouch.at(request.asked_at).since(judged_by),
+            _ => Duration::ZERO,
+        };
+        let look_again = waiting.look_again.saturating_sub(gained).max(SOONEST);
+        now.at + spread(now, Waiting { look_again, ..waiting })
     }
 
     fn opened(&mut self, now: Now, stamp: Stamp) {
@@ -181,7 +191,7 @@ impl Worker {
             Claimed::Granted(_) => Event::Waiting(request.seq, now.at + self.backoff(now)),
             Claimed::Waiting(waiting) => {
                 self.out.push_back(Output::Report(Report::Queued(resource.clone(), waiting)));
-                Event::Waiting(request.seq, now.at + spread(now, waiting))
+                Event::Waiting(request.seq, self.look_again(now, request, waiting))
             }
             Claimed::Stale => return self.stale(now, request.seq, resource),
         };

@@ -105,8 +105,14 @@ impl Worker {
             return;
         }
         while self.count_under_way(batch) < AT_ONCE {
-            let due = |campaign: &&Campaign| campaign.due(batch).is_some_and(is_due);
-            let due: Vec<&Campaign> = self.campaigns.values().filter(due).take(BATCH).collect();
+            let due_at = |campaign: &Campaign| campaign.due(batch).filter(|at| is_due(*at));
+            let mut due: Vec<&Campaign> =
+                self.campaigns.values().filter(|campaign| due_at(campaign).is_some()).collect();
+            if due.len() > BATCH {
+                // Those who are due the longest: others may come before them again and again by their names.
+                due.sort_by_key(|campaign| due_at(campaign).map(Moment::boot_micros));
+                due.truncate(BATCH);
+            }
             let Some(id) = self.lease().filter(|_| !due.is_empty()) else {
                 let later = self.campaigns.values().filter_map(|campaign| campaign.due(batch));
                 self.agenda.set(batch, later.reduce(Moment::or));

@@ -10,6 +10,7 @@ use crate::moment::StoreTime;
 use crate::names::Tickets;
 use crate::output::HeldBack;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 
 const TTL: Duration = Duration::from_secs(9);
@@ -652,53 +653,150 @@ fn what_a_store_spends_after_it_decided_holds_back_nothing() {
     assert_eq!(stage.sent.as_ref().unwrap().judged_by, Some(store_time(stage.now)));
 }
 
-// req: L2
-#[test]
-fn who_can_vouch_for_more_again_looks_at_once_and_once() {
+/// When a worker that waits, and was told to look again after a minute, does; renewals come in as `answer` says: after how many
+/// milliseconds, and by how many the store's clock is ahead of what it was.
+fn looks_after(answer: impl Fn(u64) -> (u64, u64)) -> u64 {
     let mut stage = Stage::opened();
     stage.answer(waiting(0, 60_000));
-    stage.until_renewal();
-    stage.answer(kept());
-    let stepped_at = stage.now;
-    let mut looked_after = None;
-
-    // From now on the store's clock is four seconds ahead of what the worker has seen before.
-    while stage.now < stepped_at + 4 * TTL.as_millis() as u64 {
-        stage.until_renewal();
-        let vouched = stage.sent.as_ref().unwrap().judged_by.unwrap();
-        let renewal = stage.sent.take().unwrap();
-        let claims = stage.claims();
-        stage.feed(Input::Answered(renewal, stamped(kept(), 1, stage.now + 4_000)));
+    let (claims, told_at) = (stage.claims(), stage.now);
+    loop {
+        stage.pass(1);
         if stage.claims() > claims {
-            assert_eq!((stage.claims(), vouched), (claims + 1, store_time(stage.now)));
-            assert_eq!(stage.sent.as_ref().unwrap().judged_by, Some(store_time(stage.now + 4_000)));
-            assert_eq!(looked_after.replace(stage.now - stepped_at), None, "it looks once");
-            let claim = stage.sent.take().unwrap();
-            stage.feed(Input::Answered(claim, stamped(waiting(0, 60_000), 1, stage.now + 4_000)));
+            return stage.now - told_at;
+        }
+        if let Some(renewal) = stage.sent.take() {
+            let (took, ahead) = answer(stage.now - told_at);
+            let applied = stage.now + ahead;
+            stage.pass(took);
+            stage.feed(Input::Answered(renewal, stamped(kept(), 1, applied)));
         }
     }
+}
 
-    let looked_after = looked_after.expect("it looks when its watch has forgotten the time before the step");
-    assert!((9_000..=15_000).contains(&looked_after), "{looked_after}");
+// req: L2
+#[test]
+fn who_can_vouch_for_more_again_looks_as_much_sooner() {
+    assert_eq!(looks_after(|_| (0, 0)), 60_000);
+    assert_eq!(looks_after(|at| (0, if at > 5_000 { 4_000 } else { 0 })), 56_000);
+    // By little, and again: what is gained adds up, and is made up for when it is more than what counts as slow.
+    let steps = |at: u64| {
+        (
+            0,
+            if at > 30_000 {
+                600
+            } else if at > 5_000 {
+                300
+            } else {
+                0
+            },
+        )
+    };
+    assert_eq!(looks_after(steps), 59_400);
+    assert_eq!(looks_after(|at| (0, if at > 5_000 { 460 } else { 0 })), 59_540);
+    // What was lost again before anybody was told of it is not gained.
+    assert_eq!(looks_after(|at| (0, if (5_000..9_000).contains(&at) { 4_000 } else { 0 })), 60_000);
 }
 
 #[test]
-fn answers_that_take_a_little_longer_make_nobody_look() {
-    let mut stage = Stage::opened();
-    stage.answer(waiting(0, 600_000));
-    let claims = stage.claims();
+fn answers_that_take_longer_now_and_then_make_nobody_look_sooner() {
+    for took in [440, 460, 1_000] {
+        for every in [2, 3, 5, 10] {
+            let late = |at: u64| (if (at / 3_000).is_multiple_of(every) { took } else { 1 }, 0);
+            assert_eq!(looks_after(late), 60_000, "{took} of every {every}");
+        }
+    }
+}
 
-    for renewal in 0..60 {
-        let applied = stage.until_renewal();
-        stage.pass(if renewal % 10 == 0 { 440 } else { 1 });
-        let asked = stage.sent.take().unwrap();
-        stage.feed(Input::Answered(asked, stamped(kept(), 1, applied)));
+#[test]
+fn a_clock_of_the_store_that_runs_fast_costs_no_looks() {
+    for percent in [2, 5, 10] {
+        let looks = looks_after(|at| (0, at * percent / 100));
+        assert!((60_000 * (100 - percent) / 100 - 1_000..60_000).contains(&looks), "{percent} %: {looks}");
+    }
+}
+
+// req: L2
+#[test]
+fn whoever_was_suspended_and_asked_meanwhile_looks_in_time_when_it_can_vouch_for_the_time_again() {
+    let mut stage = Stage::opened();
+    stage.answer(waiting(0, 2_000));
+    // The store's clock goes on, and the worker's raw clock does not.
+    stage.asleep += 5_000;
+    stage.feed(Input::Tick);
+    let claim = stage.claim_under_way().expect("a look");
+    assert_eq!(claim.judged_by, Some(store_time(stage.now)), "what it slept through it cannot vouch for");
+    let (told_at, claims) = (stage.now, stage.claims());
+    stage.feed(Input::Answered(claim, stamped(waiting(0, 40_000), 1, stage.now + 5_000)));
+    stage.sent = None;
+
+    while stage.claims() == claims {
+        stage.pass(1);
+        stage.keep_ahead(5_000);
     }
 
-    assert_eq!(stage.claims(), claims);
+    assert_eq!(stage.now - told_at, 35_000);
+    assert_eq!(stage.sent.as_ref().unwrap().judged_by, Some(store_time(stage.now + 5_000)));
+}
+
+#[test]
+fn an_answer_counts_from_what_was_vouched_for_when_it_was_asked_for() {
+    let mut stage = Stage::opened();
+    stage.answer(waiting(0, 20_000));
+    let asked = loop {
+        stage.pass(1);
+        match stage.sent.take() {
+            Some(claim) if matches!(claim.call, Call::Claim(_)) => break claim,
+            Some(renewal) => {
+                // Of the step at 6 s it can vouch from the renewal at 21 s on.
+                let ahead = if stage.now > 7_000 { 4_000 } else { 0 };
+                stage.feed(Input::Answered(renewal, stamped(kept(), 1, stage.now + ahead)));
+            }
+            None => {}
+        }
+    };
+    assert_eq!(asked.judged_by, Some(store_time(stage.now)));
+    let asked_at = stage.now;
+    stage.until_renewal();
+    let renewal = stage.sent.take().unwrap();
+    stage.feed(Input::Answered(renewal, stamped(kept(), 1, stage.now + 4_000)));
+    let (told_at, claims) = (stage.now, stage.claims());
+    assert!(told_at - asked_at < 2_000, "the claim is under way still");
+    stage.feed(Input::Answered(asked, stamped(waiting(0, 10_000), 1, stage.now + 4_000)));
+
+    while stage.claims() == claims {
+        stage.pass(1);
+        stage.keep_ahead(4_000);
+    }
+
+    assert_eq!(stage.now - told_at, 6_000);
 }
 
 // ---- many at a time ----------------------------------------------------------------------------------------
+
+// req: L2
+#[test]
+fn of_many_those_who_are_due_the_longest_are_claimed_first() {
+    let mut stage = Stage::new();
+    let names: Vec<String> = (0..BATCH * 5).map(|number| format!("r{number:05}")).collect();
+    names.iter().for_each(|name| stage.enter(name));
+    stage.answer_open();
+    let asked: Vec<Request> =
+        stage.every.iter().filter(|request| matches!(request.call, Call::Claim(_))).cloned().collect();
+    assert_eq!(asked.len(), AT_ONCE);
+
+    // Those who were asked for are wanted again at once, by somebody's hint, and the last ones were never asked for.
+    stage.pass(10);
+    for name in &names {
+        stage.feed(Input::Hinted { resource: self::name(name), after: Duration::ZERO });
+    }
+    let said =
+        Said::Claimed(vec![Claimed::Waiting(Waiting { ahead: 0, look_again: TTL, why: Why::Taken }); BATCH]);
+    stage.feed(Input::Answered(asked[0].clone(), stamped(said, 1, stage.now)));
+
+    let Call::Claim(wants) = &stage.sent.as_ref().unwrap().call else { panic!("a claim") };
+    let wanted: Vec<&str> = wants.iter().map(|want| want.resource.as_str()).collect();
+    assert_eq!(wanted, names[BATCH * 4..]);
+}
 
 // req: H15
 #[test]
@@ -1115,6 +1213,13 @@ impl Stage {
     fn keep(&mut self) {
         if self.sent.as_ref().is_some_and(|request| request.call == Call::Renew) {
             self.answer(kept());
+        }
+    }
+
+    /// The same by a store whose clock is ahead of what it was.
+    fn keep_ahead(&mut self, millis: u64) {
+        if let Some(renewal) = self.sent.take_if(|request| request.call == Call::Renew) {
+            self.feed(Input::Answered(renewal, stamped(kept(), 1, self.now + millis)));
         }
     }
 

@@ -37,6 +37,7 @@ fn rubbish_and_damage_are_corrupt_and_stay_as_they_are() {
 
     assert!(kind == Kind::Corrupt && told.ends_with("it is not a SQLite database"), "{told}");
     assert_eq!(std::fs::read_to_string(folder.file()).expect("still there"), rubbish);
+    assert_eq!(names(&folder), ["tenure.db"], "nothing is left beside it");
 
     let damaged = folder.0.join("damaged.db");
     drop(open(&damaged));
@@ -68,6 +69,30 @@ fn a_newer_version_and_another_programs_database_are_refused_and_stay_as_they_ar
     Connection::open(&other).expect("a database").execute_batch("CREATE TABLE t (x)").expect("a table");
     let (kind, told) = refused(&other);
     assert!(kind == Kind::Refused && told.ends_with("it is the database of another program"), "{told}");
+    assert!(!names(&folder).iter().any(|name| name.starts_with("other.db-")), "{:?}", names(&folder));
+}
+
+#[tokio::test]
+async fn whoever_looks_at_a_file_in_which_nothing_stands_finds_nothing_and_makes_nothing() {
+    let folder = Folder::new();
+    std::fs::write(folder.file(), "").expect("a file");
+    let url = format!("sqlite:{}", folder.file().display());
+
+    assert!(tenure::Namespace::find(&url, "tenure").await.expect("an answer").is_none());
+
+    assert_eq!(
+        (names(&folder), std::fs::read(folder.file()).expect("still there").len()),
+        (vec!["tenure.db".to_owned()], 0)
+    );
+}
+
+/// What lies in the folder, in order.
+fn names(folder: &Folder) -> Vec<String> {
+    let entries = std::fs::read_dir(&folder.0).expect("a folder");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 #[tokio::test]

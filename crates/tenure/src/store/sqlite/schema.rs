@@ -13,7 +13,7 @@ use super::lock::{self, Identity, Verdict};
 use super::place::{Files, Place};
 use super::rows::{Ended, Lease, lease_columns, micros, nanos, span, time};
 use super::trouble::{Outcome, Trouble, refused_by_kernel};
-use crate::Error;
+use crate::{Error, Kind};
 
 /// The tables as they are made, and what each version has more than the one before. Its length is the version.
 pub(super) const TABLES: [&str; 2] = [include_str!("schema.sql"), include_str!("jobs.sql")];
@@ -76,6 +76,7 @@ pub(super) fn connect(
     if missing == Missing::Leave && !place.path.exists() {
         return Err(Error::unavailable(format!("cannot open `{}`: it does not exist", place.path.display())));
     }
+    let had_folder = place.folder.exists();
     place.make_folder()?;
     let until = Instant::now() + PATIENCE;
     loop {
@@ -84,7 +85,15 @@ pub(super) fn connect(
                 // Changing the journal mode does not wait by itself.
                 std::thread::sleep(Duration::from_millis(5));
             }
-            Err(trouble) => return Err(trouble.told("open", &place.path)),
+            Err(trouble) => {
+                let error = trouble.told("open", &place.path);
+                // Beside what is no store of ours nothing stays that was not there. Where it is one, somebody may be about
+                // to use the folder.
+                if !had_folder && matches!(error.kind(), Kind::Refused | Kind::Corrupt) {
+                    let _in_use = fs::remove_dir(&place.folder);
+                }
+                return Err(error);
+            }
             Ok(connected) => return Ok(connected),
         }
     }
