@@ -55,7 +55,7 @@ pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted
         is_queued: Notify::new(),
         refused: Cell::new(None),
         was_owner: Cell::new(false),
-        waits: Cell::new(false),
+        waits: Cell::new(None),
         is_news: Cell::new(false),
         has_looked: Cell::new(false),
         present: Cell::new(None),
@@ -146,8 +146,8 @@ struct Work<'a> {
     refused: Cell<Option<(Instant, Waiting)>>,
     /// Whether it ever owned.
     was_owner: Cell<bool>,
-    /// Whether people were told that it waits.
-    waits: Cell<bool>,
+    /// Why it waits, as people were told.
+    waits: Cell<Option<Why>>,
     /// Whether they want to know of the next ownership: it was waited for, or the one before was lost.
     is_news: Cell<bool>,
     /// Whether it has looked at those who compete with it.
@@ -247,7 +247,7 @@ impl Work<'_> {
     /// It has come so far; people are told if they waited for it.
     fn owns(&self, term: u64) {
         self.was_owner.set(true);
-        self.waits.set(false);
+        self.waits.set(None);
         if self.is_news.replace(false) {
             output::owns(self.settings.resource.as_str(), term);
         }
@@ -371,7 +371,8 @@ impl Work<'_> {
                 self.supervisor.status(&format!("waits for `{}`", self.settings.resource));
                 // Not at all if it never wanted to wait.
                 let waits = self.was_owner.get() || !self.goes_on_when(waiting.why);
-                if waits && waiting.why != Why::Turn && !self.waits.replace(true) {
+                let why = Some(waiting.why).filter(|why| *why != Why::Turn);
+                if waits && why.is_some() && self.waits.replace(why) != why {
                     self.is_news.set(true);
                     output::waiting(self.settings.resource.as_str(), &self.settings.place, waiting);
                 }

@@ -17,6 +17,8 @@ use crate::output;
 const QUIET: Duration = Duration::from_secs(30);
 /// So many different things are remembered; after that it starts anew.
 const REMEMBERED: usize = 64;
+/// The field of what is told though it is no warning: that a trouble is over.
+const RECOVERED: &str = "recovered";
 
 /// Listens from now on, in all threads, to what is said of this store.
 pub(crate) fn listen(store: String) {
@@ -44,16 +46,22 @@ impl Listener {
         said.insert(text.to_owned(), now);
         true
     }
+
+    /// What comes now is another trouble, and news.
+    fn forget_all_but(&self, text: &str) {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).retain(|said, _| said == text);
+    }
 }
 
 impl Subscriber for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let is_ours = metadata.target().split("::").next() == Some("tenure");
-        is_ours && metadata.is_event() && *metadata.level() <= Level::WARN
+        let is_worth_it = *metadata.level() <= Level::WARN || metadata.fields().field(RECOVERED).is_some();
+        is_ours && metadata.is_event() && is_worth_it
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::WARN)
+        Some(LevelFilter::INFO)
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -63,6 +71,9 @@ impl Subscriber for Listener {
             && self.is_news(&told.cause_or(&text), Instant::now())
         {
             output::trouble(&text, told.hint.as_deref());
+            if told.is_recovery {
+                self.forget_all_but(&text);
+            }
         }
     }
 
@@ -86,6 +97,7 @@ struct Told {
     hint: Option<String>,
     /// The end of an ownership, or a time of waiting: `run` tells both itself.
     is_told_elsewhere: bool,
+    is_recovery: bool,
 }
 
 /// What `cron` tells itself, with the name of the job and the time.
@@ -138,6 +150,7 @@ impl Told {
             "cause" => self.cause = Some(value),
             "hint" => self.hint = Some(value).filter(|hint| !hint.is_empty()),
             "reason" | "left" => self.is_told_elsewhere = true,
+            RECOVERED => self.is_recovery = true,
             _ => {}
         }
     }
@@ -165,6 +178,17 @@ mod tests {
         assert!(listener.is_news("the disk is gone", began));
         assert!(!listener.is_news("the disk is full", began + QUIET / 2));
         assert!(listener.is_news("the disk is full", began + QUIET));
+    }
+
+    #[test]
+    fn after_a_recovery_a_trouble_is_news_again_and_a_recovery_is_not() {
+        let (listener, began) = (Listener::default(), Instant::now());
+        assert!(listener.is_news("the disk is full", began) && listener.is_news("it answers again", began));
+
+        listener.forget_all_but("it answers again");
+
+        assert!(listener.is_news("the disk is full", began));
+        assert!(!listener.is_news("it answers again", began));
     }
 
     #[test]

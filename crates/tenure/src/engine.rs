@@ -112,6 +112,8 @@ pub(crate) struct Engine {
     /// What ends with the engine.
     kept: JoinSet<()>,
     leaving: Vec<oneshot::Sender<bool>>,
+    /// A request came to nothing, and no renewal was answered since.
+    is_in_trouble: bool,
     /// Nothing is done here any more; the store is being told.
     is_telling: bool,
     /// Every handle was dropped: nobody is left to tell.
@@ -176,6 +178,7 @@ impl Engine {
             listening: None,
             kept: JoinSet::new(),
             leaving: Vec::new(),
+            is_in_trouble: false,
             is_telling: false,
             deserted: false,
             machine_is_done: false,
@@ -345,11 +348,16 @@ impl Engine {
                 let now = self.own.clocks.now();
                 let left = self.own.page.trusted_for(now).div_duration_f64(self.own.timing.trust());
                 observe::answered(&request, &answer, now, left);
+                let is_vital = matches!(request.call, Call::Renew | Call::Open { .. });
+                if is_vital && std::mem::take(&mut self.is_in_trouble) {
+                    observe::answers_again(&self.own.label);
+                }
                 self.handle(Input::Answered(request, *answer));
             }
             Happened::Failed(request, error) => {
                 self.attempts.remove(&request.seq);
                 observe::failed(&self.own.label, &request, &error);
+                self.is_in_trouble = true;
                 self.handle(Input::Failed(request));
             }
             Happened::Inside(input) => self.handle(input),
@@ -562,6 +570,7 @@ impl Engine {
             && let Some((_, call)) = self.abandoned.take_if(|(abandoned, _)| *abandoned == seq)
         {
             observe::overdue(&self.own.label, call);
+            self.is_in_trouble = true;
         }
         if let Report::Queued(resource, waiting) = report
             && let Some(Occupied { seat, signals, .. }) = self.seats.get(&resource)

@@ -116,6 +116,11 @@ pub(crate) fn overdue(label: &str, call: &'static str) {
     }
 }
 
+/// After it did not.
+pub(crate) fn answers_again(label: &str) {
+    tracing::info!(worker = label, recovered = true, "the store answers again");
+}
+
 /// No hints for this lease.
 pub(crate) fn deaf(error: &Error) {
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();

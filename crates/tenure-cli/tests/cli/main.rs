@@ -22,6 +22,7 @@ mod new;
 mod notify;
 mod once;
 mod options;
+mod outages;
 mod scene;
 mod schema;
 mod status;
