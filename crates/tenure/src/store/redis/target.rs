@@ -66,7 +66,8 @@ impl Target {
         };
         let parsed = plain.as_str().into_connection_info().map_err(|error| {
             // The cause could quote the URL, and so the password: only its own words are told.
-            refused(&format!("it is not {FORM} ({})", error.detail().unwrap_or("not understood")))
+            let why = misfit(rest).or(error.detail()).unwrap_or("not understood");
+            refused(&format!("it is not {FORM} ({why})"))
         })?;
         let place = match parsed.addr() {
             ConnectionAddr::Tcp(host, port) => Place::Tcp(host.clone(), *port),
@@ -143,6 +144,19 @@ impl Target {
 }
 
 const FORM: &str = "redis://[USER][:PASSWORD@]HOST[:PORT][/DB], rediss:// or redis+unix:///PATH";
+
+/// What is wrong with a URL, behind its scheme, where that is one of two usual mistakes. Quotes nothing.
+fn misfit(rest: &str) -> Option<&'static str> {
+    let (authority, database) = rest.strip_prefix("//")?.split_once('/').unwrap_or((&rest[2..], ""));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    // What is in brackets has colons of its own.
+    let port =
+        host.rsplit(']').next().and_then(|behind| behind.rsplit_once(':')).map_or("", |(_, port)| port);
+    if !port.is_empty() && port.parse::<u16>().is_err() {
+        return Some("its port is not a number up to 65535");
+    }
+    (!database.is_empty() && database.parse::<u32>().is_err()).then_some("its database is not a number")
+}
 
 /// Where it is, without user and password.
 impl fmt::Display for Target {
@@ -284,6 +298,13 @@ mod tests {
         assert!(refused("rediss://:secret@cache?ca=/nowhere/at/all").contains("cannot read a certificate"));
         assert!(refused("redis://:secret@cache/three").contains("is not redis://"));
         assert!(refused("redis:").contains("is not redis://"));
+        for (url, why) in [
+            ("redis://:secret@cache:99999", "its port is not a number up to 65535"),
+            ("redis://:secret@[::1]:x/3", "its port is not a number up to 65535"),
+            ("redis://:secret@cache:6379/three", "its database is not a number"),
+        ] {
+            assert!(refused(url).contains(why), "{}", refused(url));
+        }
         assert!(refused("redis+unix:///s?ca=x").contains("there are db, user and pass"));
     }
 
