@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 use tenure::cron::Cron;
@@ -41,8 +41,9 @@ async fn idle() {
     let jobs: Vec<Cron> = (0..JOBS).map(|number| begin(number).expect("it begins")).collect();
     until(|| jobs.iter().all(Cron::is_owner)).await;
     // Each has been taken up; what that cost is over when nothing is used for a while.
-    let mut before = used();
+    let (mut before, until) = (used(), Instant::now() + SOON);
     loop {
+        assert!(Instant::now() < until, "they never come to rest");
         tokio::time::sleep(Duration::from_secs(1)).await;
         let now = used();
         if now - before < Duration::from_millis(200) {

@@ -260,11 +260,11 @@ async fn work_that_is_overtaken_by_a_pause_has_no_result() {
 // req: H13 H2
 #[tokio::test]
 async fn an_application_that_blocks_its_runtime_keeps_its_lease() {
-    let timing = Timing::new(Duration::from_secs(1)).expect("sound");
+    let timing = Timing::new(Duration::from_secs(3)).expect("sound");
     let worker = Worker::builder("memory:blocked").timing(timing).connect().await.expect("a worker");
     let own = soon(worker.campaign("echo").acquire()).await.expect("a ticket");
 
-    std::thread::sleep(Duration::from_millis(2_500));
+    std::thread::sleep(timing.ttl() * 3 / 2);
 
     assert!(own.holds());
 }

@@ -53,7 +53,7 @@ impl Write for Told {
 #[tokio::test]
 async fn the_log_tells_who_became_owner_who_stepped_down_and_who_lost_with_term_and_reason() {
     let told = Told::listen();
-    let (store, worker) = Shaky::with_worker(Duration::from_millis(300), "teller").await;
+    let (store, worker) = Shaky::with_worker(Duration::from_secs(3), "teller").await;
     let campaign =
         worker.campaign("billing.invoices").obtain(async |_| {}, async |_| {}).expect("it competes");
     until(|| campaign.is_owner()).await;

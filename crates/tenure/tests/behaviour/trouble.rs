@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_millis(900);
 #[tokio::test]
 async fn errors_of_the_store_are_told_and_retried_with_spread_pauses_and_then_ownership_begins() {
     let told = Told::listen();
-    let (store, worker) = Shaky::with_worker(TTL, "hopeful").await;
+    let (store, worker) = Shaky::with_worker(Duration::from_secs(3), "hopeful").await;
     store.is(Mood::Fails);
     store.hints_are(Mood::Fails);
 
@@ -29,9 +29,10 @@ async fn errors_of_the_store_are_told_and_retried_with_spread_pauses_and_then_ow
     let asked = store.asked("open");
     let pauses: Vec<Duration> = asked.iter().zip(&asked[1..]).map(|(one, two)| *two - *one).collect();
     // They grow to a third of the ttl; from then on only chance tells them apart.
-    let (first, grown) = (pauses[0], &pauses[6..13]);
+    let (first, grown) = (pauses[..3].iter().min().expect("some"), &pauses[6..13]);
     let (shortest, longest) = (grown.iter().min().expect("some"), grown.iter().max().expect("some"));
-    assert!(first < *shortest, "{pauses:?}");
+    // Chance alone makes one at most twice as long as another. A busy machine makes the first ones longer, but not all.
+    assert!(*first * 4 < *longest, "{pauses:?}");
     assert!(*longest - *shortest > Duration::from_millis(5), "all alike: {grown:?}");
     let line = told.first(&["hopeful", "open", "cannot ask", "the link is cut"]).await;
     assert!(line.contains("WARN"), "{line}");
@@ -105,7 +106,7 @@ async fn who_cannot_hear_hints_can_still_own() {
 // req: E2 H4
 #[tokio::test]
 async fn renewals_never_overlap_and_those_that_were_missed_do_not_pile_up() {
-    let ttl = Duration::from_millis(1500);
+    let ttl = Duration::from_secs(6);
     let (store, worker) = Shaky::with_worker(ttl, "steady").await;
     let own = soon(worker.campaign("job").acquire()).await.expect("a ticket");
     until(|| !store.asked("renew").is_empty()).await;

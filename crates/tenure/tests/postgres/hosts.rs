@@ -8,6 +8,7 @@ use tenure::{Kind, Label, Metadata, Timing, Worker};
 use testkit::postgres::Options;
 use testkit::proxy::{Link, Proxy};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Notify;
 
 use crate::fixture::{lock, shared};
 use crate::words::{Asker, SOON};
@@ -161,16 +162,19 @@ async fn a_host_that_cannot_be_written_to_any_more_is_left_for_another() {
     assert_eq!(second.said, Said::Gone);
 }
 
-/// A way to the server that takes one connection, the given one, and never carries it on.
-async fn swallows(port: u16, swallowed: usize) -> u16 {
+/// A way to the server that takes one connection, the given one, and never carries it on. It tells when it has.
+async fn swallows(port: u16, swallowed: usize) -> (u16, Arc<Notify>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let own = listener.local_addr().expect("an address").port();
+    let has_swallowed = Arc::new(Notify::new());
+    let tell = has_swallowed.clone();
     tokio::spawn(async move {
         let mut kept = Vec::new();
         for number in 0.. {
             let (mut client, _) = listener.accept().await.expect("a connection");
             if number == swallowed {
                 kept.push(client);
+                tell.notify_one();
                 continue;
             }
             tokio::spawn(async move {
@@ -180,7 +184,7 @@ async fn swallows(port: u16, swallowed: usize) -> u16 {
             });
         }
     });
-    own
+    (own, has_swallowed)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,7 +192,8 @@ async fn who_has_less_time_is_not_held_up_by_a_connection_that_another_makes() {
     let server = shared();
     // The first connection looks after the schema; the next is made by the one who has much time.
     let port = lock(&server).port();
-    let url = url(&[swallows(port, 1).await]);
+    let (port, has_swallowed) = swallows(port, 1).await;
+    let url = url(&[port]);
     let store: Arc<dyn Store> =
         Arc::new(PostgresStore::open(&url, &namespace("held-up")).await.expect("a store"));
     let opening = |label: &str| Call::Open {
@@ -200,7 +205,7 @@ async fn who_has_less_time_is_not_held_up_by_a_connection_that_another_makes() {
     hasty.limit = Duration::from_secs(4);
     let first = opening("patient");
     let waits = tokio::spawn(async move { (patient.ask(first).await, Instant::now()) });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::timeout(SOON / 4, has_swallowed.notified()).await.expect("it connects");
 
     let opened = hasty.ask(opening("hasty")).await.expect("within its limit");
 

@@ -5,9 +5,6 @@ use super::*;
 use tenure::Worker;
 use tenure_core::Happened;
 
-/// How soon after `kill -9` the next one must own.
-const SOON: Duration = Duration::from_millis(100);
-
 #[tokio::test]
 async fn the_ticket_of_a_killed_worker_is_taken_at_once_whatever_its_lease() {
     let folder = Folder::new();
@@ -17,14 +14,10 @@ async fn the_ticket_of_a_killed_worker_is_taken_at_once_whatever_its_lease() {
     let mut hints = waiter.hints().await;
     assert_eq!(waiter.waits("job").await.ahead, 0);
 
-    let killed_at = Instant::now();
     child.kill();
-    waiter.wins("job", &mut hints).await;
+    tokio::time::timeout(LIMIT, waiter.wins("job", &mut hints)).await.expect("no lease is waited for");
 
-    let took = killed_at.elapsed();
-    assert!(took < SOON, "it took {took:?}");
-    let history = store.history(None).await.expect("a history");
-    assert!(history.iter().any(|entry| entry.what == Happened::Died && entry.worker.as_str() == "child"));
+    assert!(is_proved_dead(&store).await);
 }
 
 #[tokio::test]
@@ -34,13 +27,11 @@ async fn a_newcomer_finds_out_at_once_that_the_owner_is_dead() {
     let mut child = Process::start("owner", &folder.file());
     child.kill();
 
-    let asked_at = Instant::now();
     let mut newcomer = Asker::opened(&store, "newcomer", LONG).await;
     let mut hints = newcomer.hints().await;
-    newcomer.wins("job", &mut hints).await;
+    tokio::time::timeout(LIMIT, newcomer.wins("job", &mut hints)).await.expect("no lease is waited for");
 
-    let took = asked_at.elapsed();
-    assert!(took < SOON, "it took {took:?}");
+    assert!(is_proved_dead(&store).await);
 }
 
 #[tokio::test]
@@ -95,7 +86,8 @@ async fn as_long_as_a_helper_holds_the_lock_nobody_takes_the_worker_for_dead() {
 
     child.kill();
     // The death of the process was noticed long before this is over; its lock was tried, and is held.
-    assert!(tokio::time::timeout(SOON, hints.recv()).await.is_err(), "somebody called it dead");
+    let long = Duration::from_millis(100);
+    assert!(tokio::time::timeout(long, hints.recv()).await.is_err(), "somebody called it dead");
     assert!(waiter.waits("job").await.look_again > LONG / 2);
     let helper = child.told.parse().expect("a pid");
     let helper = rustix::process::Pid::from_raw(helper).expect("a pid");
@@ -129,17 +121,15 @@ async fn a_queue_of_killed_waiters_costs_those_behind_it_nothing() {
     let mut owner = Asker::opened(&store, "owner", LONG).await;
     owner.granted("job").await;
     let mut children: Vec<Process> = (0..12).map(|_| Process::start("waiter", &folder.file())).collect();
-    let mut last = Asker::opened(&store, "last", LONG).await;
+    // Each one ahead of it that counts as alive would cost it 24 s: the longer a lease, the longer the turns.
+    let mut last = Asker::opened(&store, "last", Duration::from_secs(3600)).await;
     let mut hints = last.hints().await;
     assert_eq!(last.waits("job").await.ahead, 12);
 
     children.iter_mut().for_each(Process::kill);
-    let released_at = Instant::now();
     owner.release("job").await;
-    last.wins("job", &mut hints).await;
 
-    let took = released_at.elapsed();
-    assert!(took < SOON, "it took {took:?}");
+    tokio::time::timeout(LIMIT, last.wins("job", &mut hints)).await.expect("no turn of theirs is waited for");
 }
 
 #[tokio::test]
@@ -200,6 +190,12 @@ async fn an_ownership_that_has_ended_hands_out_no_lock() {
     own.lost().await;
 
     assert_eq!(own.lock().await.expect_err("it has ended").kind(), tenure::Kind::Refused);
+}
+
+/// Whether the ownership of the other process ended because its death was proved.
+async fn is_proved_dead(store: &SqliteStore) -> bool {
+    let history = store.history(None).await.expect("a history");
+    history.iter().any(|entry| entry.what == Happened::Died && entry.worker.as_str() == "child")
 }
 
 fn wins(file: &std::fs::File) -> bool {

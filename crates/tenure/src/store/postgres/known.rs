@@ -63,7 +63,8 @@ impl Known {
     pub(super) fn learn(self: &Arc<Self>, client: &Arc<Client>, sql: &str, types: Vec<Type>) {
         {
             let mut state = self.state();
-            if state.phase != Phase::Idle {
+            // Whoever asked before it was learned may hear the answer only afterwards.
+            if state.phase != Phase::Idle || state.statements.contains_key(sql) {
                 return;
             }
             state.phase = Phase::Learning;
