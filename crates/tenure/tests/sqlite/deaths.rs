@@ -171,6 +171,7 @@ async fn an_ownership_hands_out_its_lock_where_deaths_are_proved() {
     let held = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&lock)));
     let path = std::fs::read_link(held).expect("a path");
     own.release().await;
+    drop(unlimited);
     worker.shutdown().await;
     let other = std::fs::File::options().write(true).open(&path).expect("it is still there");
     assert!(!wins(&other));
