@@ -679,22 +679,35 @@ fn who_can_vouch_for_more_again_looks_as_much_sooner() {
     assert_eq!(looks_after(|_| (0, 0)), 60_000);
     assert_eq!(looks_after(|at| (0, if at > 5_000 { 4_000 } else { 0 })), 56_000);
     // By little, and again: what is gained adds up, and is made up for when it is more than what counts as slow.
-    let steps = |at: u64| {
-        (
-            0,
-            if at > 30_000 {
-                600
-            } else if at > 5_000 {
-                300
-            } else {
-                0
-            },
-        )
-    };
+    let steps = |at: u64| (0, 300 * (u64::from(at > 5_000) + u64::from(at > 30_000)));
     assert_eq!(looks_after(steps), 59_400);
     assert_eq!(looks_after(|at| (0, if at > 5_000 { 460 } else { 0 })), 59_540);
     // What was lost again before anybody was told of it is not gained.
     assert_eq!(looks_after(|at| (0, if (5_000..9_000).contains(&at) { 4_000 } else { 0 })), 60_000);
+}
+
+#[test]
+fn what_was_gained_before_another_one_was_told_counts_for_the_first() {
+    let mut stage = Stage::opened();
+    stage.answer(waiting(0, 60_000));
+    let (told_at, claims) = (stage.now, stage.claims());
+    let mut has_entered = false;
+
+    while stage.claims() == claims + usize::from(has_entered) {
+        stage.pass(1);
+        // Of each of two small steps too little is gained by itself.
+        let at = stage.now - told_at;
+        stage.keep_ahead(300 * (u64::from(at > 5_000) + u64::from(at > 30_000)));
+        if at > 28_000 && !has_entered {
+            stage.enter("s");
+            stage.sent = None;
+            let claim = stage.claim_under_way().expect("a claim");
+            stage.feed(Input::Answered(claim, stamped(waiting(0, 60_000), 1, stage.now + 300)));
+            has_entered = true;
+        }
+    }
+
+    assert_eq!(stage.now - told_at, 59_400);
 }
 
 #[test]
