@@ -5,6 +5,7 @@ mod command;
 mod duties;
 
 use std::cell::Cell;
+use std::io::IsTerminal;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -56,7 +57,8 @@ pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted
         refused: Cell::new(None),
         was_owner: Cell::new(false),
         waits: Cell::new(None),
-        is_news: Cell::new(false),
+        // At a terminal somebody wants to see that it has begun.
+        is_news: Cell::new(std::io::stderr().is_terminal()),
         has_looked: Cell::new(false),
         present: Cell::new(None),
         started_at: Cell::new(None),
@@ -148,7 +150,7 @@ struct Work<'a> {
     was_owner: Cell<bool>,
     /// Why it waits, as people were told.
     waits: Cell<Option<Why>>,
-    /// Whether they want to know of the next ownership: it was waited for, or the one before was lost.
+    /// Whether they want to know of the next ownership: they sit at a terminal, it was waited for, or the one before was lost.
     is_news: Cell<bool>,
     /// Whether it has looked at those who compete with it.
     has_looked: Cell<bool>,

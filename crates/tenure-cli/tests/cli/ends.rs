@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use super::scene::Scene;
 use super::stores::Server;
+use super::terminal::Terminal;
 
 #[test]
 fn whoever_gets_no_ticket_within_the_wait_ends_with_123_and_has_run_nothing() {
@@ -237,4 +238,17 @@ fn the_command_starts_with_the_signals_that_tenure_was_started_with() {
         assert!(expected.contains("Blk 0"), "{expected}");
         assert_eq!(shown(&through), expected, "after {trap:?}");
     }
+}
+
+#[test]
+fn that_it_owns_is_said_to_whoever_sits_at_a_terminal() {
+    let scene = Scene::new();
+    let told = |shown: &str| shown.contains("tenure: owns `job` (term ");
+
+    let mut tenure = Terminal::start(&scene, &["run", "job", "--", "true"], 80, 24);
+    tenure.until("it owns", told);
+    assert!(tenure.ended().success());
+
+    let output = scene.done(&["run", "job", "--", "true"]);
+    assert!(output.status.success() && !told(&String::from_utf8_lossy(&output.stderr)));
 }
