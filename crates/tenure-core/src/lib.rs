@@ -48,6 +48,7 @@ mod moment;
 mod names;
 mod output;
 mod planted;
+mod rules;
 mod timing;
 mod watch;
 mod worker;
@@ -68,6 +69,7 @@ pub use moment::{Moment, StoreTime};
 pub use names::{Label, LimitError, Metadata, Namespace, Plan, ResourceName, Tickets};
 pub use output::{Ending, HeldBack, Input, Now, Output, Ownership, Report};
 pub use planted::{Bug, Planted};
+pub use rules::{Capabilities, Key, Version, Window};
 pub use timing::{
     Clock, LARGEST_DRIFT, LONGEST_TTL, SHORTEST_BEACON, SHORTEST_RENEW, SHORTEST_TTL, Timing, TimingError,
 };

@@ -3,6 +3,7 @@
 //! A store is a thin translation of the rules in [`tenure_core::Ledger`]; the conformance suite compares it
 //! with them. It knows neither the driver nor another store, and never judges by the caller's clock alone.
 
+pub mod backend;
 #[cfg(all(test, feature = "sqlite", target_os = "linux"))]
 mod fuzz;
 mod memory;
