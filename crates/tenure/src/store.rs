@@ -4,6 +4,7 @@
 //! with them. It knows neither the driver nor another store, and never judges by the caller's clock alone.
 
 pub mod backend;
+pub mod codec;
 #[cfg(all(test, feature = "sqlite", target_os = "linux"))]
 mod fuzz;
 mod memory;
