@@ -48,7 +48,7 @@ mod moment;
 mod names;
 mod output;
 mod planted;
-mod rules;
+pub mod rules;
 mod timing;
 mod watch;
 mod worker;

@@ -52,6 +52,46 @@ pub enum Bug {
     NextIsNotTold,
     /// After a loss the worker does not compete again.
     NeverAgain,
+    /// A lease is ended by what the worker vouches for alone, without asking the store's clock.
+    BoundAlone,
+    /// A worker is told to wait by what was read for an earlier request.
+    WaitingFromCache,
+    /// Without a clock at the store, a lease is watched on the faster of the own clocks.
+    WatchedByFasterClock,
+    /// A worker leaves although a claim of its own may still be applied.
+    LeaveInDoubt,
+    /// Leases that run out are ended in a quarantine.
+    EndedInQuarantine,
+    /// A ticket is taken before the lease of its owner is ended.
+    TakeBeforeEnd,
+    /// The end of a lease and the tickets that it held are changes of one commit.
+    BatchLeans,
+    /// A full queue is written all the same.
+    FullQueueIsWritten,
+    /// Renewals and grants do not expect the record of the namespace.
+    MetaNotExpected,
+    /// An owner that was not told of a wish is not told again.
+    WishWithoutKnock,
+    /// Whoever writes a resource sets anew when its ticket was freed.
+    FreedRestamped,
+    /// A ttl is forgotten while a lease uses it.
+    TtlDroppedInUse,
+    /// A renewal that finds its own number, or a later one, goes on.
+    ClonesAreOurselves,
+    /// A renewal that conflicts with an older one of its own counts.
+    OlderRenewalCounts,
+    /// On an eviction the ticket is freed before the owner is told.
+    SeatBeforeNotice,
+    /// A commit is sent after a wait without reading.
+    CommitAfterWait,
+    /// Owners that release wait like those who join.
+    AllWaitAlike,
+    /// After a new incarnation the worker asks only for what it believes to own.
+    HeldAsksOnlyForOwned,
+    /// The store applies a commit whatever life its records were read in.
+    CommitWithoutLife,
+    /// The version of a record is how often it was written: after a fallback it comes back.
+    VersionsAreCounters,
     /// The control: an owner that believes for 1.15 ttl.
     BelieveTooLong,
 }

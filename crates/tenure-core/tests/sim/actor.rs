@@ -1,11 +1,11 @@
 //! One worker in the simulated world: its machine, its clocks, its work, and what it believes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tenure_core::rules::{Act, Capabilities, Client, Fate, Found, Operation, Shown};
 use tenure_core::{
-    Departure, Grant, Input, Label, LeaseId, Metadata, Moment, Planted, ResourceName, Seq, Timing, Token,
-    Worker,
+    Grant, Incarnation, Input, Label, LeaseId, Metadata, Moment, Planted, ResourceName, Timing, Token, Worker,
 };
 
 use crate::rng::Rng;
@@ -20,18 +20,57 @@ pub(crate) struct Actor {
     pub(crate) frozen_until: Option<u64>,
     pub(crate) crashed: bool,
     /// What came while it stood still.
-    pub(crate) backlog: Vec<Input>,
+    pub(crate) backlog: Vec<News>,
+    /// What it has seen of the store.
+    pub(crate) client: Client,
+    /// What it asks of the store, by a number of its own.
+    pub(crate) asking: BTreeMap<u64, Asking>,
     pub(crate) cut: Cut,
     /// Distinguishes the wake-up that counts from those that were set before.
     pub(crate) wake: u64,
     pub(crate) trust: Option<Moment>,
-    /// For whoever wants to leave by itself.
-    pub(crate) departure: Option<Departure>,
-    /// What was sent that way, and the worker has not heard of yet; and what the store has said to it.
-    pub(crate) ahead: BTreeSet<Seq>,
-    pub(crate) early: Vec<Input>,
     pub(crate) owned: BTreeMap<ResourceName, Grant>,
     pub(crate) works: BTreeMap<ResourceName, Work>,
+}
+
+/// What reaches a process.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    Input(Input),
+    /// The store's answer to one of its messages.
+    Reply {
+        asking: u64,
+        trip: u64,
+        shown: Shown,
+        said: Reply,
+    },
+    /// A record that came by itself.
+    Told(Incarnation, Found),
+    /// It has waited for long enough.
+    Go {
+        asking: u64,
+        trip: u64,
+    },
+}
+
+/// What the store says to one message.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    Read(Vec<Found>),
+    Committed(Vec<Fate>),
+    LostNothing(bool),
+    Listed(Vec<ResourceName>),
+    /// The link broke.
+    Failed,
+}
+
+/// A request that is under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Asking {
+    pub(crate) act: Act,
+    pub(crate) operation: Operation,
+    /// How many messages were sent for it. An answer to an earlier one is not heard.
+    pub(crate) trip: u64,
 }
 
 /// A link that carries nothing, one way or both.
@@ -65,7 +104,7 @@ impl Actor {
         band: u64,
         rng: &mut Rng,
         planted: Planted,
-        at: u64,
+        (at, capabilities): (u64, Capabilities),
     ) -> Self {
         let rate = |rng: &mut Rng| {
             // The ends of the band are where it hurts.
@@ -86,12 +125,11 @@ impl Actor {
             frozen_until: None,
             crashed: false,
             backlog: Vec::new(),
+            client: Client::new(capabilities).with_planted(planted),
+            asking: BTreeMap::new(),
             cut: Cut::default(),
             wake: 0,
             trust: None,
-            departure: None,
-            ahead: BTreeSet::new(),
-            early: Vec::new(),
             owned: BTreeMap::new(),
             works: BTreeMap::new(),
         }
@@ -123,11 +161,6 @@ impl Actor {
 
     pub(crate) fn is_up(&self) -> bool {
         !self.crashed && self.frozen_until.is_none()
-    }
-
-    /// As a driver does: with every grant and every renewal anew.
-    pub(crate) fn reserve(&mut self) {
-        self.departure = self.worker.reserve();
     }
 
     /// What `holds()` would say now, for each resource. It is evaluated when it is read, pause or not.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use tenure_core::{Grant, LeaseId, ResourceName, Seq, Term, Ticket, Token};
+use tenure_core::{Grant, LeaseId, ResourceName, Term, Ticket, Token};
 
 /// A promise that was broken.
 #[derive(Clone, Debug)]
@@ -47,7 +47,6 @@ struct Track {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checker {
     tracks: BTreeMap<ResourceName, Track>,
-    renewed: BTreeMap<LeaseId, Seq>,
     pub(crate) violation: Option<Violation>,
     pub(crate) grants: u64,
     pub(crate) takeovers: u64,
@@ -166,16 +165,6 @@ impl Checker {
         self.tracks.entry(resource.clone()).or_default().evicted.insert(token);
     }
 
-    /// The store kept a renewal. A repeated or overtaken one must not have moved the expiry.
-    pub(crate) fn kept(&mut self, at: u64, lease: LeaseId, seq: Seq, moved: bool) {
-        let newest = self.renewed.entry(lease).or_default();
-        let late = seq <= *newest;
-        *newest = (*newest).max(seq);
-        if late && moved {
-            self.fail("S6", at, format!("renewal {} came late or twice and extended the lease", seq.0));
-        }
-    }
-
     /// Terms and tokens as they stand, for a store that may fall back to now.
     pub(crate) fn marks(&self) -> Marks {
         self.tracks.iter().map(|(resource, track)| (resource.clone(), (track.term, track.highest))).collect()
@@ -191,6 +180,5 @@ impl Checker {
                 track.tokens_repeat = true;
             }
         }
-        self.renewed.clear();
     }
 }

@@ -11,6 +11,7 @@ mod many;
 mod plan;
 mod rng;
 mod run;
+mod store;
 mod world;
 
 use std::time::Duration;

@@ -23,6 +23,9 @@ pub(crate) struct Plan {
     pub(crate) slowness: u64,
     /// The store's clock steps. Then every worker is strict.
     pub(crate) steps: bool,
+    /// What the store can do.
+    pub(crate) clock: bool,
+    pub(crate) together: bool,
     pub(crate) restarts: Restarts,
     pub(crate) tickets_change: bool,
     /// The mean real time between two faults, and between two wishes of users and operators.
@@ -49,7 +52,9 @@ const HALF_BAND: u64 = 25_000;
 
 impl Plan {
     pub(crate) fn of(rng: &mut Rng) -> Self {
-        let steps = rng.chance(350);
+        let (clock, together) =
+            *rng.pick(&[(true, true), (true, true), (true, false), (false, true), (false, false)]);
+        let steps = clock && rng.chance(350);
         let restarts = *rng.pick(&[Restarts::Never, Restarts::Whole, Restarts::SomeLost, Restarts::AllLost]);
         let (band, margin_use) = match (*rng.pick(&[0, 1, 2]), steps) {
             (0, _) => (0, 1000),
@@ -72,6 +77,8 @@ impl Plan {
             duplication: *rng.pick(&[0, 0, 10, 30]),
             slowness: *rng.pick(&[0, 20, 100, 250]),
             steps,
+            clock,
+            together,
             restarts,
             tickets_change: rng.chance(300),
             fault_every: longest * *rng.pick(&[1, 2, 2]) / 8,

@@ -1,5 +1,6 @@
 //! One seed from beginning to end: a storm, then calm, then a look at whether all goes on.
 
+use tenure_core::rules::Place;
 use tenure_core::{Input, Label, Planted, ResourceName, Token};
 
 use crate::actor::Actor;
@@ -30,7 +31,9 @@ pub(crate) fn simulate(seed: u64, planted: Planted) -> Outcome {
     // Late messages, pauses, a quarantine, what the store forgot, a watch, and steps back all have to pass.
     let longest = world.plan.longest();
     let steps_back = if world.plan.steps { 8 * longest } else { 0 };
-    world.run_until(world.at + 10 * longest + steps_back);
+    // Without a clock it takes one ttl to know a waiter dead, and eight are watched at a time.
+    let watched = if world.plan.clock { 0 } else { 30 * longest };
+    world.run_until(world.at + 10 * longest + steps_back + watched);
     all_is_owned(&mut world);
     let trials =
         [hand_over(&mut world), lose_an_owner(&mut world), lose_the_next_in_line(&mut world)].map(u64::from);
@@ -56,7 +59,7 @@ fn all_is_owned(world: &mut World) {
         if world.check.violation.is_some() {
             return;
         }
-        let Some(view) = world.store.ledger.read(world.store.here(world.at), resource.as_str()) else {
+        let Some(view) = world.store.view(world.at, &resource) else {
             continue;
         };
         let (owners, others) = standing(world, &resource);
@@ -68,9 +71,14 @@ fn all_is_owned(world: &mut World) {
             .map(|own| own.token)
             .collect();
         believed.sort();
-        let mut written: Vec<Token> = view.owners.iter().map(|owner| owner.grant.token).collect();
+        // A store without a clock cannot tell who among the owners is dead.
+        let lives = |label: &Label| {
+            world.plan.clock || world.actors.iter().any(|actor| !actor.crashed && actor.label == *label)
+        };
+        let written = view.owners.iter().filter(|owner| lives(&owner.worker));
+        let mut written: Vec<Token> = written.map(|owner| owner.grant.token).collect();
         written.sort();
-        let differ = believed != written || view.waiters.len() != others.len();
+        let differ = believed != written || queue(world, &resource).len() != others.len();
         if owners.len() != expected || beyond || differ {
             let what = format!(
                 "{resource}: {owners:?} own {} tickets, {others:?} want to; the store says {view:?}",
@@ -105,10 +113,15 @@ fn await_start(world: &mut World, resource: &ResourceName, limit: u64) -> Option
     None
 }
 
-/// Who waits, in the store's order.
+/// Who waits and lives, in the store's order.
 fn queue(world: &World, resource: &ResourceName) -> Vec<Label> {
-    let view = world.store.ledger.read(world.store.here(world.at), resource.as_str());
-    view.into_iter().flat_map(|view| view.waiters).map(|waiter| waiter.worker).collect()
+    let living = |place: &Place| {
+        let actors = world.actors.iter().filter(|actor| !actor.crashed);
+        let mut same = actors.filter(|actor| actor.worker.lease() == Some(place.lease));
+        same.next().map(|actor| actor.label.clone())
+    };
+    let resource = world.store.resource(resource);
+    resource.into_iter().flat_map(|resource| &resource.queue).filter_map(living).collect()
 }
 
 /// Fails unless somebody, or `next` if that is known, started by the time that is allowed.
@@ -133,8 +146,10 @@ fn hand_over(world: &mut World) -> bool {
     world.worker_gets(owner, Input::StepDown(resource.clone()));
     let started = await_start(world, &resource, world.at + 500 * MILLI);
     let released = world.released_at.get(&resource).copied().unwrap_or_default();
-    // Release, hint, claim, grant; and one round trip more if a claim was under way when the hint came.
-    demand(world, "L1", Some(&next), released + 6 * HOP, &started);
+    // Release, hint, claim, grant; and one round trip more if a claim was under way when the hint came, one if the hint did
+    // not bring the record, and one where a grant has to be verified.
+    let verified = if world.plan.together { 0 } else { 4 * HOP };
+    demand(world, "L1", Some(&next), released + 8 * HOP + verified, &started);
     true
 }
 
@@ -147,13 +162,18 @@ fn lose_an_owner(world: &mut World) -> bool {
     world.kill(owner);
     // A renewal that was on its way still counts.
     world.run_until(killed + HOP);
-    let expiry = lease.and_then(|lease| world.store.ledger.expiry(lease));
-    let left = expiry.map_or(0, |expiry| expiry.since(world.store.here(world.at).now()).as_micros() as u64);
+    let expiry = lease.and_then(|lease| world.store.expiry(lease));
+    let left = match world.plan.clock {
+        true => expiry.map_or(0, |expiry| expiry.since(world.store.clock(world.at)).as_micros() as u64),
+        // Without a clock it counts from when those who wait have seen the last renewal.
+        false => world.actors[owner].timing.ttl().as_micros() as u64 + HOP,
+    };
     let left = HOP + left * 1_000_000 / world.store.rate;
     // With unequal clocks, what the candidates vouch for lags behind, and their own waiting takes longer.
     let slowest = world.actors.iter().filter(|actor| !actor.crashed).map(Actor::slowest_rate).min();
     let lag = world.store.rate.max(1_000_000).saturating_sub(slowest.unwrap_or(1_000_000));
-    let allowed = left + 50 * MILLI + 2 * HOP + 4 * world.plan.longest() * lag / 1_000_000;
+    let verified = if world.plan.together { 0 } else { 4 * HOP };
+    let allowed = left + 50 * MILLI + 2 * HOP + verified + 4 * world.plan.longest() * lag / 1_000_000;
     let started = await_start(world, &resource, killed + 4 * world.plan.longest());
     // A head whose clock is slow by more than a step leaves the ticket to the next.
     demand(world, "L2", (lag == 0).then_some(&next), killed + allowed, &started);
@@ -173,7 +193,8 @@ fn lose_the_next_in_line(world: &mut World) -> bool {
     let started = await_start(world, &resource, world.at + 2_000 * MILLI);
     let released = world.released_at.get(&resource).copied().unwrap_or_default();
     let step = 100 * MILLI;
-    let allowed = step + step / 10 + 8 * HOP + 10 * MILLI;
+    let verified = if world.plan.together { 0 } else { 4 * HOP };
+    let allowed = step + step / 10 + 10 * HOP + 10 * MILLI + verified;
     demand(world, "L3", Some(&line[1]), released + allowed, &started);
     true
 }

@@ -1,14 +1,18 @@
-//! Many workers, one ledger, a bad network between them, and somebody who wants it to fail.
+//! Many workers, one store, a bad network between them, and somebody who wants it to fail.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
+use tenure_core::rules::{
+    Act, Capabilities, Client, Env, Event as Past, Fate, Found, Reply as Answered, Sending, Signal, Step,
+};
 use tenure_core::*;
 
-use crate::actor::{Actor, Cut, Work};
+use crate::actor::{Actor, Asking, Cut, News, Reply, Work};
 use crate::check::{Checker, Marks, Sight};
 use crate::plan::{Plan, Restarts};
 use crate::rng::Rng;
+use crate::store::{Applied, Store};
 
 /// A real point in time, in microseconds since the beginning of the run.
 type Real = u64;
@@ -34,19 +38,8 @@ pub(crate) struct World {
     planted: Planted,
     queue: BinaryHeap<Entry>,
     serial: u64,
-}
-
-pub(crate) struct Store {
-    pub(crate) ledger: Ledger,
-    pub(crate) rate: u64,
-    offset: i64,
-    incarnation: u128,
-    down: bool,
-    /// What the store falls back to when it loses some of its data.
-    snapshot: Option<(Ledger, Marks)>,
-    /// Whether the ledger knows the longest ttl of the run. One that does not has lost all, as it were.
-    knows_longest: bool,
-    stepped_at: Real,
+    /// Who asks and evicts, proves deaths and looks after the store.
+    operator: Client,
 }
 
 struct Entry {
@@ -57,8 +50,8 @@ struct Entry {
 
 #[derive(Debug)]
 enum Event {
-    ToStore(usize, Request),
-    ToWorker(usize, Input),
+    ToStore(usize, Sent),
+    ToProcess(usize, News),
     Wake(usize, u64),
     WorkEnds(usize, ResourceName, Token),
     Resume(usize),
@@ -71,40 +64,38 @@ enum Event {
     Wish,
 }
 
-impl Store {
-    fn clock(&self, at: Real) -> StoreTime {
-        // An hour and more before it, so that steps back stay positive.
-        let run = (10_000_000_000 + at * self.rate / 1_000_000) as i64 + self.offset;
-        StoreTime::from_micros(run as u64)
-    }
+/// A message to the store.
+#[derive(Clone, Debug)]
+struct Sent {
+    asking: u64,
+    trip: u64,
+    what: Message,
+}
 
-    pub(crate) fn here(&self, at: Real) -> Here {
-        let now = self.clock(at);
-        Here::new(now, now.as_micros(), Incarnation(self.incarnation)).expect("a sane wall clock")
-    }
+#[derive(Clone, Debug)]
+enum Message {
+    Read(Vec<Key>),
+    Commit(Incarnation, Vec<Sending>),
+    /// The records of a change from this one on, where the store writes them one by one.
+    Rest(Incarnation, Sending, usize),
+    LostNothing,
+    List,
 }
 
 impl World {
     pub(crate) fn new(seed: u64, planted: Planted) -> Self {
         let mut rng = Rng::new(seed);
         let plan = Plan::of(&mut rng);
-        let ledger = Ledger::new(Incarnation(1)).with_history(8).with_planted(planted);
         let rate = match rng.range(0, 3) {
             0 => 1_000_000 - plan.band,
             1 => 1_000_000 + plan.band,
             _ => rng.range(1_000_000 - plan.band, 1_000_000 + plan.band + 1),
         };
-        let (snapshot, knows_longest) = (None, false);
-        let store = Store {
-            ledger,
-            rate,
-            offset: 0,
-            incarnation: 1,
-            down: false,
-            snapshot,
-            knows_longest,
-            stepped_at: 0,
-        };
+        let (most_changes, most_signal_bytes) = (250, 8_000);
+        let capabilities =
+            Capabilities { clock: plan.clock, together: plan.together, most_changes, most_signal_bytes };
+        let store = Store::new(capabilities, rate, planted);
+        let operator = Client::new(capabilities).with_planted(planted);
         let names =
             (0..plan.resources).map(|n| ResourceName::new(&format!("r{n}")).expect("a name")).collect();
         let mut world = Self {
@@ -124,6 +115,7 @@ impl World {
             planted,
             queue: BinaryHeap::new(),
             serial: 0,
+            operator,
         };
         for _ in 0..world.plan.workers {
             world.join();
@@ -155,8 +147,8 @@ impl World {
             println!("{:>10} us  {event:?}", self.at);
         }
         match event {
-            Event::ToStore(actor, request) => self.store_gets(actor, request),
-            Event::ToWorker(actor, input) => self.worker_gets(actor, input),
+            Event::ToStore(actor, sent) => self.store_gets(actor, sent),
+            Event::ToProcess(actor, news) => self.process_gets(actor, news),
             Event::Wake(actor, wake) if self.actors[actor].wake == wake => {
                 self.worker_gets(actor, Input::Tick);
             }
@@ -177,67 +169,153 @@ impl World {
 
     // ---- messages ----------------------------------------------------------------------------------------
 
-    fn store_gets(&mut self, actor: usize, request: Request) {
+    fn store_gets(&mut self, actor: usize, sent: Sent) {
+        let Sent { asking, trip, what } = sent;
+        let answer = |shown, said| News::Reply { asking, trip, shown, said };
         if self.store.down {
             if self.rng.chance(500) {
-                self.send_to_worker(actor, Input::Failed(request));
+                let failed = answer(self.store.shown(self.at), Reply::Failed);
+                self.send_to_process(actor, failed);
             }
             return;
         }
-        let before = self.store.ledger.expiry(request.lease);
-        let here = self.store.here(self.at);
-        let answer = self.store.ledger.apply(here, &request);
-        self.store.knows_longest = answer.stamp.longest.as_micros() as u64 >= self.plan.longest();
-        if matches!(answer.said, Said::Kept { .. }) {
-            let moved = before.is_some() && before != self.store.ledger.expiry(request.lease);
-            self.check.kept(self.at, request.lease, request.seq, moved);
-        }
-        self.see_grants(actor, &request, &answer);
-        self.pass_hints_on();
-        // At times the link breaks after the store has acted.
-        let broken = !self.calm && self.rng.chance(self.plan.loss / 4);
-        let input = if broken { Input::Failed(request) } else { Input::Answered(request, answer) };
-        self.send_to_worker(actor, input);
-    }
-
-    fn pass_hints_on(&mut self) {
-        for Hint { lease, resource, after } in self.store.ledger.take_hints() {
-            let waiter = self.actors.iter().position(|actor| actor.worker.lease() == Some(lease));
-            if let Some(waiter) = waiter {
-                self.send_to_worker(waiter, Input::Hinted { resource, after });
-            }
-        }
-    }
-
-    /// Every grant is checked when the store makes it: by then, whoever had the ticket must have stopped.
-    fn see_grants(&mut self, actor: usize, request: &Request, answer: &Answer) {
-        match (&request.call, &answer.said) {
-            (Call::Claim(wants), Said::Claimed(claimed)) => {
-                for (want, claimed) in wants.iter().zip(claimed) {
-                    self.see_grant(actor, request.lease, &want.resource, claimed);
-                }
-            }
-            (Call::Release(leaves), Said::Released(released)) => {
-                for (leave, released) in leaves.iter().zip(released) {
-                    if let Released::Again(claimed) = released {
-                        self.see_grant(actor, request.lease, &leave.resource, claimed);
+        let said = match what {
+            Message::Read(keys) => Reply::Read(self.store.read(self.at, &keys).1),
+            Message::LostNothing => Reply::LostNothing(self.store.lost_nothing()),
+            Message::List => Reply::Listed(self.store.names()),
+            Message::Commit(life, sendings) => {
+                // At times a store that is alone with its records says no for no reason.
+                if !self.calm && self.rng.chance(self.plan.loss / 8) {
+                    Reply::Committed(sendings.iter().map(|_| Fate::Conflict(Vec::new())).collect())
+                } else {
+                    match self.commit(actor, asking, trip, life, sendings) {
+                        Some(fates) => Reply::Committed(fates),
+                        None => return,
                     }
                 }
             }
-            _ => {}
+            Message::Rest(life, sending, from) => {
+                let to = sending.change.put.len();
+                let (fate, applied) = self.store.commit(self.at, life, &sending, from..to);
+                self.applied(actor, life, &sending, applied);
+                Reply::Committed(vec![fate])
+            }
+        };
+        // At times the link breaks after the store has acted.
+        let broken = !self.calm && self.rng.chance(self.plan.loss / 4);
+        let said = if broken { Reply::Failed } else { said };
+        let answer = answer(self.store.shown(self.at), said);
+        self.send_to_process(actor, answer);
+    }
+
+    /// Applies the changes one after the other. A change of several records that are written one by one goes on later.
+    fn commit(
+        &mut self,
+        actor: usize,
+        asking: u64,
+        trip: u64,
+        life: Incarnation,
+        sendings: Vec<Sending>,
+    ) -> Option<Vec<Fate>> {
+        let mut fates = Vec::new();
+        let alone = sendings.len() == 1;
+        for sending in sendings {
+            let puts = sending.change.put.len();
+            if alone && !self.plan.together && puts > 1 {
+                let (fate, applied) = self.store.commit(self.at, life, &sending, 0..1);
+                self.applied(actor, life, &sending, applied);
+                if matches!(fate, Fate::Done(_)) {
+                    let (_, _, delay, _) = self.weather();
+                    let sent = Sent { asking, trip, what: Message::Rest(life, sending, 1) };
+                    self.after(delay, Event::ToStore(actor, sent));
+                    return None;
+                }
+                fates.push(fate);
+            } else {
+                let (fate, applied) = self.store.commit(self.at, life, &sending, 0..puts);
+                self.applied(actor, life, &sending, applied);
+                fates.push(fate);
+            }
+        }
+        Some(fates)
+    }
+
+    /// Looks at what a change did, and passes on what it says.
+    fn applied(&mut self, actor: usize, life: Incarnation, sending: &Sending, applied: Applied) {
+        if let Some(what) = applied.forbidden {
+            self.check.fail("S6", self.at, what);
+        }
+        for event in &applied.history {
+            self.see_grant(actor, sending, event);
+        }
+        for signal in applied.signals {
+            self.pass_on(life, signal, &applied.written);
+        }
+        if !self.plan.clock {
+            // Without a clock those who wait watch the leases of the owners.
+            for found in applied.written {
+                let knows = |other: &Actor| !other.crashed && other.client.seen(&found.key).is_some();
+                let watching = self.actors.iter().enumerate().filter(|(_, other)| knows(other));
+                let watching: Vec<usize> = watching.map(|(index, _)| index).collect();
+                for index in watching {
+                    self.send_to_process(index, News::Told(life, found.clone()));
+                }
+            }
         }
     }
 
-    fn see_grant(&mut self, actor: usize, lease: LeaseId, resource: &ResourceName, claimed: &Claimed) {
-        let Claimed::Granted(grant) = claimed else { return };
-        let tickets = self
-            .store
-            .ledger
-            .read(self.store.here(self.at), resource.as_str())
-            .map_or(1, |view| view.tickets);
-        let believing = self.sights(actor, |other| other.believes(self.at, resource));
-        let working = self.sights(actor, |other| other.works(resource));
-        let own = (lease, Sight { actor, grant: *grant });
+    fn pass_on(&mut self, life: Incarnation, signal: Signal, written: &[Found]) {
+        match signal {
+            Signal::Look { to, resource, after } => {
+                let listens = |lease: &LeaseId| {
+                    self.actors
+                        .iter()
+                        .position(|actor| !actor.crashed && actor.worker.lease() == Some(*lease))
+                };
+                if let Some(index) = to.iter().find_map(listens) {
+                    let key = Key::Resource(resource.clone());
+                    let told = written.iter().find(|found| found.key == key).cloned();
+                    if let Some(found) = told.filter(|_| self.rng.chance(800)) {
+                        self.send_to_process(index, News::Told(life, found));
+                    }
+                    self.send_to_process(index, News::Input(Input::Hinted { resource, after }));
+                }
+            }
+            Signal::Ended(lease) => {
+                for index in 0..self.actors.len() {
+                    let follows = |name: &&ResourceName| {
+                        let actor = &self.actors[index];
+                        !actor.crashed && actor.client.owners(name).contains(&lease)
+                    };
+                    let names: Vec<ResourceName> = self.names.iter().filter(follows).cloned().collect();
+                    for resource in names {
+                        let after = Duration::ZERO;
+                        self.send_to_process(index, News::Input(Input::Hinted { resource, after }));
+                    }
+                }
+            }
+            Signal::Knock(_) | Signal::Message { .. } => {}
+        }
+    }
+
+    /// Every grant is checked when the store makes it: by then, whoever had the ticket must have stopped. Where the store
+    /// cannot compare all that a grant expects it counts later, and is checked when its work starts.
+    fn see_grant(&mut self, actor: usize, sending: &Sending, event: &Past) {
+        if event.what != Happened::Granted {
+            return;
+        }
+        let resource = &event.resource;
+        let Some(record) = self.store.resource(resource) else { return };
+        let Some(seat) = record.seat_under(event.grant.token) else { return };
+        let (lease, tickets) = (seat.lease, record.tickets);
+        let together = self.plan.together && !sending.change.expect.is_empty();
+        let sights = |of: &dyn Fn(&Actor) -> Option<Grant>| match together {
+            true => self.sights(actor, of),
+            false => Vec::new(),
+        };
+        let believing = sights(&|other| other.believes(self.at, resource));
+        let working = sights(&|other| other.works(resource));
+        let own = (lease, Sight { actor, grant: event.grant });
         self.check.granted(self.at, resource, tickets, own, &believing, &working);
     }
 
@@ -246,29 +324,29 @@ impl World {
         others.filter_map(|(actor, other)| of(other).map(|grant| Sight { actor, grant })).collect()
     }
 
-    fn send_to_store(&mut self, actor: usize, request: Request) {
+    fn send_to_store(&mut self, actor: usize, sent: Sent) {
         if self.actors[actor].cut.requests {
             return;
         }
         let (send, again, delay, other) = self.weather();
         if again {
-            self.after(other, Event::ToStore(actor, request.clone()));
+            self.after(other, Event::ToStore(actor, sent.clone()));
         }
         if send {
-            self.after(delay, Event::ToStore(actor, request));
+            self.after(delay, Event::ToStore(actor, sent));
         }
     }
 
-    fn send_to_worker(&mut self, actor: usize, input: Input) {
+    fn send_to_process(&mut self, actor: usize, news: News) {
         if self.actors[actor].cut.answers {
             return;
         }
         let (send, again, delay, other) = self.weather();
         if again {
-            self.after(other, Event::ToWorker(actor, input.clone()));
+            self.after(other, Event::ToProcess(actor, news.clone()));
         }
         if send {
-            self.after(delay, Event::ToWorker(actor, input));
+            self.after(delay, Event::ToProcess(actor, news));
         }
     }
 
@@ -295,27 +373,125 @@ impl World {
 
     // ---- workers -----------------------------------------------------------------------------------------
 
+    fn process_gets(&mut self, index: usize, news: News) {
+        let actor = &mut self.actors[index];
+        if actor.crashed {
+            return;
+        }
+        if actor.frozen_until.is_some() {
+            actor.backlog.push(news);
+            return;
+        }
+        match news {
+            News::Input(input) => self.worker_gets(index, input),
+            News::Told(life, found) => {
+                let env = self.env(index);
+                self.actors[index].client.told(&env, life, found);
+            }
+            News::Go { asking, trip } => {
+                if self.actors[index].asking.get(&asking).is_some_and(|asking| asking.trip == trip) {
+                    self.ask_on(index, asking);
+                }
+            }
+            News::Reply { asking, trip, shown, said } => {
+                let env = self.env(index);
+                let actor = &mut self.actors[index];
+                let Some(mut held) = actor.asking.remove(&asking) else { return };
+                if held.trip != trip {
+                    actor.asking.insert(asking, held);
+                    return;
+                }
+                match said {
+                    Reply::Read(found) => actor.client.read(&env, &mut held.operation, shown, found),
+                    Reply::Committed(fates) => {
+                        actor.client.committed(&env, &mut held.operation, shown, fates)
+                    }
+                    Reply::LostNothing(lost) => actor.client.lost_nothing(&mut held.operation, lost),
+                    Reply::Listed(names) => actor.client.listed(&mut held.operation, names),
+                    Reply::Failed => {
+                        if let Act::Call(request, _) = held.act {
+                            self.worker_gets(index, Input::Failed(request));
+                        }
+                        return;
+                    }
+                }
+                // An answer to this message that comes once more is not heard.
+                held.trip += 1;
+                actor.asking.insert(asking, held);
+                self.ask_on(index, asking);
+            }
+        }
+    }
+
+    fn env(&mut self, index: usize) -> Env {
+        let at = self.actors[index].moment(self.at);
+        let wall = 100_000_000_000 + self.at;
+        let chance = (u128::from(self.rng.next()) << 64) | u128::from(self.rng.next());
+        Env { at, wall, jitter: self.rng.next() as u16, chance }
+    }
+
+    /// Begins to ask the store for something.
+    fn ask(&mut self, index: usize, act: Act) {
+        let env = self.env(index);
+        self.serial += 1;
+        let (asking, actor) = (self.serial, &mut self.actors[index]);
+        let operation = actor.client.begin(&env, act.clone());
+        actor.asking.insert(asking, Asking { act, operation, trip: 0 });
+        self.ask_on(index, asking);
+    }
+
+    /// Does what has to be done next for what is asked.
+    fn ask_on(&mut self, index: usize, asking: u64) {
+        let env = self.env(index);
+        let actor = &mut self.actors[index];
+        let Some(mut held) = actor.asking.remove(&asking) else { return };
+        held.trip += 1;
+        let (trip, step) = (held.trip, actor.client.step(&env, &mut held.operation));
+        let what = match step {
+            Step::Done(reply) => return self.answered(index, held, reply),
+            Step::Wait(span) => {
+                let span = actor.real(span);
+                actor.asking.insert(asking, held);
+                return self.after(span, Event::ToProcess(index, News::Go { asking, trip }));
+            }
+            Step::Read(keys) => Message::Read(keys),
+            Step::Commit(life, sendings) => Message::Commit(life, sendings),
+            Step::LostNothing(_) => Message::LostNothing,
+            Step::List => Message::List,
+        };
+        self.costs(index, &held);
+        self.actors[index].asking.insert(asking, held);
+        self.send_to_store(index, Sent { asking, trip, what });
+    }
+
+    fn answered(&mut self, index: usize, held: Asking, reply: Answered) {
+        if let (Act::Call(request, _), Answered::Answer(answer)) = (held.act, reply) {
+            let lease = request.lease;
+            self.worker_gets(index, Input::Answered(request, answer));
+            if self.actors[index].client.must_look(lease) {
+                self.ask(index, Act::Wishes(lease));
+            }
+        }
+    }
+
+    /// In calm weather nothing takes many attempts.
+    fn costs(&mut self, index: usize, held: &Asking) {
+        let (attempts, _) = held.operation.attempts();
+        if attempts > 200 {
+            let what = format!("{index} needs {attempts} attempts for {:?}", held.act);
+            self.check.fail("cost", self.at, what);
+        }
+    }
+
     pub(crate) fn worker_gets(&mut self, index: usize, input: Input) {
-        let mut early = Vec::new();
         let now = {
             let actor = &mut self.actors[index];
             if actor.crashed {
                 return;
             }
             if actor.frozen_until.is_some() {
-                actor.backlog.push(input);
+                actor.backlog.push(News::Input(input));
                 return;
-            }
-            // Who carries on what was sent ahead has its answer only then.
-            if let Input::Answered(request, _) | Input::Failed(request) = &input
-                && actor.ahead.contains(&request.seq)
-            {
-                actor.early.push(input);
-                return;
-            }
-            if let Input::Departed { request, .. } = &input {
-                actor.ahead.remove(&request.seq);
-                early = std::mem::take(&mut actor.early);
             }
             let fresh = LeaseId((u128::from(self.rng.next()) << 64) | u128::from(self.rng.next()));
             Now { at: actor.moment(self.at), jitter: self.rng.next() as u16, fresh }
@@ -331,21 +507,16 @@ impl World {
             let late = if self.calm { 0 } else { self.rng.range(0, MILLI) };
             self.after(self.actors[index].real(span).max(1) + late, wake);
         }
-        early.into_iter().for_each(|input| self.worker_gets(index, input));
     }
 
     fn carry_out(&mut self, index: usize, output: Output) {
         match output {
             Output::Send(request) => {
                 self.check_send(index, &request);
-                if request.call == Call::Renew {
-                    self.actors[index].reserve();
-                }
-                self.send_to_store(index, request);
+                self.ask(index, Act::Call(request, None));
             }
             Output::Trust(until) => {
                 self.actors[index].trust = until;
-                self.actors[index].reserve();
                 if until.is_some() {
                     for (resource, grant) in self.actors[index].owned.clone() {
                         self.check_belief(index, &resource, grant);
@@ -367,7 +538,12 @@ impl World {
                 self.kill(index);
                 self.join();
             }
-            Output::Abandon(_) | Output::Report(_) => {}
+            Output::Abandon(seq) => {
+                let given_up =
+                    |asking: &Asking| matches!(&asking.act, Act::Call(request, _) if request.seq == seq);
+                self.actors[index].asking.retain(|_, asking| !given_up(asking));
+            }
+            Output::Report(_) => {}
         }
     }
 
@@ -389,13 +565,9 @@ impl World {
         if let Call::Release(leaves) = &request.call {
             for leave in leaves {
                 self.released_at.insert(leave.resource.clone(), self.at);
-                if let Some(view) = self.store.ledger.read(self.store.here(self.at), leave.resource.as_str())
-                {
-                    let mine = view.owners.iter().filter(|owner| {
-                        self.store.ledger.owner_of(leave.resource.as_str(), owner.grant.token)
-                            == Some(request.lease)
-                    });
-                    mine.for_each(|owner| self.check.given_up(&leave.resource, owner.grant.token));
+                let seat = self.store.resource(&leave.resource).and_then(|r| r.seat_of(request.lease));
+                if let Some(token) = seat.map(|seat| seat.grant.token) {
+                    self.check.given_up(&leave.resource, token);
                 }
             }
         }
@@ -409,7 +581,6 @@ impl World {
     }
 
     fn start(&mut self, index: usize, resource: &ResourceName, grant: Grant) {
-        self.actors[index].reserve();
         self.check.started(self.at, resource, Sight { actor: index, grant });
         if self.actors[index].works.contains_key(resource) {
             self.check.fail(
@@ -486,7 +657,8 @@ impl World {
     fn join(&mut self) {
         let timing = self.plan.timing(&mut self.rng);
         let label = Label::new(&format!("w{}", self.actors.len())).expect("a label");
-        let actor = Actor::new(timing, label, self.plan.band, &mut self.rng, self.planted, self.at);
+        let here = (self.at, self.store.capabilities);
+        let actor = Actor::new(timing, label, self.plan.band, &mut self.rng, self.planted, here);
         self.actors.push(actor);
         for resource in self.names.clone() {
             if self.rng.chance(850) {
@@ -505,12 +677,12 @@ impl World {
         let trusts = actor.trust.is_some_and(|until| !actor.moment(at).has_reached(until));
         actor.works.values_mut().for_each(|work| work.overtaken |= !trusts);
         let mut backlog = std::mem::take(&mut actor.backlog);
-        backlog.push(Input::Tick);
+        backlog.push(News::Input(Input::Tick));
         if self.rng.chance(500) {
             backlog.reverse();
         }
-        for input in backlog {
-            self.worker_gets(index, input);
+        for news in backlog {
+            self.process_gets(index, news);
         }
     }
 
@@ -531,8 +703,11 @@ impl World {
             10 | 11 if self.plan.steps => self.step(),
             _ => self.cut_off(actor),
         }
-        if self.plan.restarts >= Restarts::SomeLost && self.store.knows_longest && self.rng.chance(300) {
-            self.store.snapshot = Some((self.store.ledger.clone(), self.check.marks()));
+        if self.plan.restarts >= Restarts::SomeLost && self.knows_longest() && self.rng.chance(300) {
+            self.store.snapshot = Some((self.store.records(), self.check.marks()));
+        }
+        if self.rng.chance(200) && !self.store.down {
+            self.drop_ttls();
         }
         // A newcomer at the worst moment.
         if self.rng.chance(100) && self.actors.iter().filter(|actor| !actor.crashed).count() < 8 {
@@ -571,12 +746,7 @@ impl World {
         self.kill(index);
         // At times somebody can prove it.
         if let Some(lease) = lease.filter(|_| !self.store.down && self.rng.chance(200)) {
-            let (now, longest) = (self.actors[index].moment(self.at), Duration::ZERO);
-            let call = Call::Close(Closing::Proved);
-            let (limit, judged_by) = (longest, None);
-            let request = Request { lease, seq: Seq(0), asked_at: now, limit, judged_by, longest, call };
-            let _closed = self.store.ledger.apply(self.store.here(self.at), &request);
-            self.pass_hints_on();
+            self.operate(Act::Prove(lease));
         }
         self.join();
     }
@@ -611,15 +781,14 @@ impl World {
         let sane_clock = !self.plan.steps;
         match how {
             Restarts::SomeLost => {
-                let (ledger, marks) = self.store.snapshot.clone().expect("a snapshot");
-                self.store.ledger = ledger;
+                let (records, marks) = self.store.snapshot.clone().expect("a snapshot");
+                self.store.fall_back(records);
                 self.check.data_lost(&marks, sane_clock);
             }
             Restarts::AllLost => {
-                self.store.ledger = Ledger::bereft().with_history(8).with_planted(self.planted);
-                self.check.data_lost(&Marks::new(), sane_clock);
                 // An older life of the store does not come back from here on.
-                self.store.snapshot = None;
+                self.store.lose_all();
+                self.check.data_lost(&Marks::new(), sane_clock);
             }
             Restarts::Never | Restarts::Whole => {}
         }
@@ -683,47 +852,83 @@ impl World {
 
     fn wish_about(&mut self, index: usize, resource: ResourceName, grant: Grant) {
         let token = grant.token;
-        let here = self.store.here(self.at);
         match self.rng.range(0, 20) {
             0..=11 => self.worker_gets(index, Input::StepDown(resource)),
-            12 => self.worker_gets(index, Input::Leave(resource)),
-            13 => self.depart(index, &resource, token),
+            12 | 13 => self.worker_gets(index, Input::Leave(resource)),
             14 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Failed }),
             15 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Finished }),
             16 | 17 if !self.store.down => {
                 let label = self.rng.pick(&self.actors).label.clone();
-                let successor = self.rng.chance(500).then_some(&label);
-                let _answer = self.store.ledger.ask(here, resource.as_str(), token, successor);
+                let successor = self.rng.chance(500).then_some(label);
+                self.operate(Act::Ask(resource, token, successor));
             }
             18 if !self.store.down => {
-                if self.store.ledger.evict(here, resource.as_str(), token) == Asked::Done {
-                    self.check.evicted(&resource, token);
-                }
+                // From here on: where records are written one by one it may stop in the middle.
+                self.check.evicted(&resource, token);
+                self.operate(Act::Evict(resource, token));
             }
             19 => self.worker_gets(index, Input::Shutdown),
             _ => self.worker_gets(index, Input::StepDown(resource)),
         }
     }
 
-    /// Whoever does the work ends it, and sends the release by itself; its worker learns of that some time later.
-    fn depart(&mut self, index: usize, resource: &ResourceName, token: Token) {
-        let actor = &mut self.actors[index];
-        if actor.crashed || actor.frozen_until.is_some() || !actor.has_work(resource, token) {
-            return;
+    /// An operator does something, in one go. Where the store writes records one by one it may stop after the first.
+    fn operate(&mut self, act: Act) -> Option<Answered> {
+        let (at, clock) = (self.at, Duration::from_micros(self.at));
+        let mut operator = self.operator.clone();
+        let env = |rng: &mut Rng| Env {
+            at: Moment::new(clock, clock),
+            wall: 100_000_000_000 + at,
+            jitter: 0,
+            chance: (u128::from(rng.next()) << 64) | u128::from(rng.next()),
+        };
+        let mut operation = operator.begin(&env(&mut self.rng), act);
+        for _ in 0..100 {
+            let now = env(&mut self.rng);
+            match operator.step(&now, &mut operation) {
+                Step::Done(reply) => {
+                    self.operator = operator;
+                    return Some(reply);
+                }
+                Step::Wait(_) => {}
+                Step::Read(keys) => {
+                    let (shown, found) = self.store.read(at, &keys);
+                    operator.read(&now, &mut operation, shown, found);
+                }
+                Step::LostNothing(_) => operator.lost_nothing(&mut operation, self.store.lost_nothing()),
+                Step::List => operator.listed(&mut operation, self.store.names()),
+                Step::Commit(life, sendings) => {
+                    let mut fates = Vec::new();
+                    for sending in &sendings {
+                        let puts = sending.change.put.len();
+                        let stops = !self.plan.together && puts > 1 && !self.calm && self.rng.chance(300);
+                        let until = if stops { 1 } else { puts };
+                        let (fate, applied) = self.store.commit(at, life, sending, 0..until);
+                        self.applied(usize::MAX, life, sending, applied);
+                        if stops {
+                            return None;
+                        }
+                        fates.push(fate);
+                    }
+                    let shown = self.store.shown(at);
+                    operator.committed(&now, &mut operation, shown, fates);
+                }
+            }
         }
-        if actor.believes(self.at, resource).is_none() {
-            return;
-        }
-        let Some(departure) = actor.departure.take() else { return };
-        let request = departure.request(actor.moment(self.at), resource.clone());
-        actor.owned.remove(resource);
-        actor.works.remove(resource);
-        actor.ahead.insert(request.seq);
-        self.check_send(index, &request);
-        self.send_to_store(index, request.clone());
-        let most = if self.rng.chance(100) { self.plan.longest() } else { MILLI };
-        let late = self.rng.range(0, most);
-        self.after(late, Event::ToWorker(index, Input::Departed { request, token }));
+        self.check.fail("cost", at, "an operator gets nowhere".to_owned());
+        None
+    }
+
+    /// Whether the store knows the longest ttl of the run. One that does not has lost all, as it were.
+    fn knows_longest(&self) -> bool {
+        self.store.longest().is_some_and(|longest| longest.as_micros() as u64 >= self.plan.longest())
+    }
+
+    /// Somebody looks which ttls are in use.
+    fn drop_ttls(&mut self) {
+        let in_use = self.store.ttls_in_use();
+        let linger = Duration::from_micros(self.plan.longest());
+        self.operate(Act::DropTtls(in_use, linger));
     }
 
     /// All faults stop: links heal, everybody wakes up, the store is there.

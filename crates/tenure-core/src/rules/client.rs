@@ -1,0 +1,1060 @@
+//! One process at a store: what it has seen of the records, and how a request becomes reads and commits.
+//!
+//! A request is an [`Operation`]. [`Client::step`] says what to do next: read records, commit changes, wait, or nothing
+//! more, because the answer is known. Whoever drives it carries that out and hands the result back to [`Client::read`] or
+//! [`Client::committed`]. An operation may be dropped at any time: what became of a commit that was under way is then in
+//! doubt, and the client remembers that.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::change::{Change, Decision};
+use super::contact::{self, Before};
+use super::keys::{Capabilities, Key, Version};
+use super::leases::{self, Opening};
+use super::records::{Record, Seen, Value};
+use super::tickets::{self, Outcome};
+use super::view::{Standing, View};
+use super::{jobs, operators};
+use crate::fanout::{Payload, Published};
+use crate::job::{Holder, JobSaid, JobStep};
+use crate::ledger::{Asked, BATCH, NOTICES};
+use crate::message::{
+    Answer, Call, Claimed, Closing, Holding, Incarnation, LeaseId, Leave, Leaving, Notice, Released, Request,
+    Said, Stamp, Token, Waiting, Why,
+};
+use crate::moment::{Moment, StoreTime};
+use crate::names::{Label, ResourceName};
+use crate::planted::{Bug, Planted};
+
+/// How many resources a client remembers of one lease by name. Beyond it, it looks at all that there are.
+const MOST_TOUCHED: usize = 10_000;
+/// How many records a client keeps.
+const MOST_RECORDS: usize = 50_000;
+/// The longest wait between two attempts, for those who have no lease.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+/// Urgent changes are tried so often before they wait like the others.
+const URGENT_TRIES: u32 = 5;
+/// A newcomer waits a little before it joins a queue that is so long.
+const CROWD: usize = 8;
+
+/// What a step needs from outside: the time, and chance.
+#[derive(Clone, Copy, Debug)]
+pub struct Env {
+    /// The worker's clocks, read just now.
+    pub at: Moment,
+    /// This machine's wall clock in microseconds since 1970; used where the store tells none.
+    pub wall: u64,
+    /// How much of a spread is used, in parts of 65 536.
+    pub jitter: u16,
+    /// Drawn anew for every step.
+    pub chance: u128,
+}
+
+/// What is asked of a store.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// What a worker asks. The text proves its life, where that can be proved: it goes with the opening of a lease.
+    Call(Request, Option<Arc<str>>),
+    /// An operator's wish that the ownership under this token be handed over, to a waiter of that label if named.
+    Ask(ResourceName, Token, Option<Label>),
+    /// An operator takes the ownership under this token away.
+    Evict(ResourceName, Token),
+    /// A step of a job.
+    Job(JobStep),
+    /// An owner sends something to all.
+    Publish(Holder, Payload),
+    /// The worker of this lease was proved dead.
+    Prove(LeaseId),
+    /// Looks what the owners of this lease's tickets are asked for, because there were more notices than fit.
+    Wishes(LeaseId),
+    /// Looks after the namespace: which ttls are in use, given those of all leases that are not ended.
+    DropTtls(BTreeSet<Duration>, Duration),
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To [`Act::Call`].
+    Answer(Answer),
+    /// To [`Act::Ask`] and [`Act::Evict`].
+    Asked(Asked),
+    /// To [`Act::Job`].
+    Job(JobSaid),
+    /// To [`Act::Publish`].
+    Published(Published),
+    /// To the others.
+    Done,
+}
+
+/// What has to be done next.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Read these records; then [`Client::read`].
+    Read(Vec<Key>),
+    /// Commit these changes, each for itself, within this life of the store; then [`Client::committed`].
+    Commit(Incarnation, Vec<Sending>),
+    /// Ask whether the store can show that it has lost nothing for so long; then [`Client::lost_nothing`].
+    LostNothing(Duration),
+    /// List all resources; then [`Client::listed`].
+    List,
+    /// Wait for so long.
+    Wait(Duration),
+    /// That is the answer.
+    Done(Reply),
+}
+
+/// A change on its way to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sending {
+    /// What is to be changed.
+    pub change: Change,
+    /// The version of everything that it writes.
+    pub version: Version,
+    /// How often each of the records has been written then, in the order of the puts.
+    pub revisions: Vec<u64>,
+}
+
+/// A record on its way from the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Which.
+    pub key: Key,
+    /// [`Version::NONE`] if it does not exist.
+    pub version: Version,
+    /// How often it was written.
+    pub revision: u64,
+    /// When it was written.
+    pub stamp: Option<StoreTime>,
+    /// What it says.
+    pub value: Option<Value>,
+}
+
+/// What the store says of itself with every answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Which life of it this is.
+    pub life: Incarnation,
+    /// Its clock when it made the answer.
+    pub now: Option<StoreTime>,
+    /// Its wall clock in microseconds since 1970.
+    pub wall: Option<u64>,
+}
+
+/// What became of one change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was applied.
+    Done(Option<StoreTime>),
+    /// It was not. These of the expected records are at another version.
+    Conflict(Vec<Found>),
+}
+
+/// One process at a namespace of a store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    capabilities: Capabilities,
+    planted: Planted,
+    life: Option<Heard>,
+    /// The life before, until it is known what that means for this one.
+    before: Option<(Before, Moment)>,
+    records: BTreeMap<Key, Record>,
+    wall: Option<(u64, Moment)>,
+    mine: BTreeMap<LeaseId, Mine>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Heard {
+    life: Incarnation,
+    /// When the first answer of this life came.
+    since: Moment,
+    /// When the last one came.
+    at: Moment,
+}
+
+/// What a client remembers of a lease of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Mine {
+    /// Every resource that was claimed under it.
+    touched: BTreeSet<ResourceName>,
+    /// There were more.
+    countless: bool,
+    /// Commits whose outcome is not known: which version of which resource they expect, and when they were sent.
+    doubts: BTreeMap<ResourceName, Vec<(Version, Moment)>>,
+    /// Up to which token the notices of a resource are done with.
+    settled: BTreeMap<ResourceName, Token>,
+    /// Wishes that were found on the seats, to be told with the next renewal.
+    found: Vec<Notice>,
+    /// There were more notices than fit into the lease.
+    must_look: bool,
+}
+
+/// A request while it is carried out.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    act: Act,
+    begun_at: Moment,
+    fresh_from: Moment,
+    parts: Vec<Part>,
+    lost_nothing: Option<bool>,
+    listed: Option<Vec<ResourceName>>,
+    /// How many conflicts in a row there were.
+    conflicts: u32,
+    /// How many commits were sent.
+    attempts: u32,
+    waited: bool,
+    wait: Option<Duration>,
+    /// What has to be read after a wait.
+    stuck: BTreeSet<Key>,
+    sent: Option<Sent>,
+    /// How long the last round trip took.
+    trip: Duration,
+    /// When the store decided, and when it made its last answer.
+    stamp: Option<StoreTime>,
+    shown: Option<StoreTime>,
+    /// What was only expected by changes that have been applied, where the store cannot compare what it does not write.
+    verify: Vec<Unverified>,
+    verified: bool,
+}
+
+/// What came of one part of an operation.
+#[derive(Clone, Debug)]
+enum Part {
+    Open,
+    Settled(Said1),
+}
+
+/// A part that is settled if the store still shows this.
+type Unverified = (usize, Said1, Vec<(Key, Version)>);
+
+#[derive(Clone, Debug)]
+enum Said1 {
+    Claimed(Claimed),
+    Released(Released),
+    Said(Said),
+    Asked(Asked),
+    Job(JobSaid),
+    Published(Published),
+    /// A step on the way to what is asked for.
+    Onward,
+}
+
+#[derive(Clone, Debug)]
+struct Sent {
+    at: Moment,
+    /// What each change is for, and what it comes to if it is applied.
+    changes: Vec<(Option<usize>, Sending, Said1)>,
+}
+
+impl Client {
+    /// A client that has seen nothing yet.
+    #[must_use]
+    pub fn new(capabilities: Capabilities) -> Self {
+        Self {
+            capabilities,
+            planted: Planted::default(),
+            life: None,
+            before: None,
+            records: BTreeMap::new(),
+            wall: None,
+            mine: BTreeMap::new(),
+        }
+    }
+
+    /// The same with a bug in it, for tests.
+    #[must_use]
+    pub fn with_planted(self, planted: Planted) -> Self {
+        Self { planted, ..self }
+    }
+
+    /// Begins to carry out what is asked.
+    pub fn begin(&mut self, env: &Env, act: Act) -> Operation {
+        let parts = match &act {
+            Act::Call(Request { lease, call: Call::Claim(wants), .. }, _) => {
+                let mine = self.mine.entry(*lease).or_default();
+                for want in wants {
+                    mine.touch(&want.resource);
+                }
+                wants.len()
+            }
+            Act::Call(Request { call: Call::Release(leaves), .. }, _) => leaves.len(),
+            _ => 1,
+        };
+        Operation {
+            act,
+            begun_at: env.at,
+            fresh_from: env.at,
+            parts: vec![Part::Open; parts],
+            lost_nothing: None,
+            listed: None,
+            conflicts: 0,
+            attempts: 0,
+            waited: false,
+            wait: None,
+            stuck: BTreeSet::new(),
+            sent: None,
+            trip: Duration::ZERO,
+            stamp: None,
+            shown: None,
+            verify: Vec::new(),
+            verified: false,
+        }
+    }
+
+    /// What to do next.
+    pub fn step(&mut self, env: &Env, op: &mut Operation) -> Step {
+        if let Some(wait) = op.wait.take() {
+            return Step::Wait(wait);
+        }
+        // Never commit after a wait without reading: what was known before it is outdated.
+        if !op.stuck.is_empty() {
+            let keys = core::mem::take(&mut op.stuck);
+            if !self.planted.has(Bug::CommitAfterWait) {
+                op.fresh_from = env.at;
+                return Self::reading(env, op, keys);
+            }
+        }
+        if let Some(step) = self.contact(env, op) {
+            return step;
+        }
+        if let Some(step) = self.verify(env, op) {
+            return step;
+        }
+        self.decide(env, op)
+    }
+
+    /// The answer to [`Step::Read`].
+    pub fn read(&mut self, env: &Env, op: &mut Operation, shown: Shown, records: Vec<Found>) {
+        let Some(sent) = op.sent.take() else { return };
+        op.note(env, &sent, shown);
+        if self.hear(env, sent.at, shown) {
+            self.store(env, Some(sent.at), shown, records);
+        }
+    }
+
+    /// The answer to [`Step::Commit`]: one fate per change, in order.
+    pub fn committed(&mut self, env: &Env, op: &mut Operation, shown: Shown, fates: Vec<Fate>) {
+        let Some(sent) = op.sent.take() else { return };
+        op.note(env, &sent, shown);
+        let same = self.hear(env, sent.at, shown);
+        let mut stuck = BTreeSet::new();
+        let mut urgent = true;
+        for ((part, sending, said), fate) in sent.changes.into_iter().zip(fates) {
+            if let Some(lease) = op.lease() {
+                self.resolve(lease, &sending);
+            }
+            let fate = if same { fate } else { Fate::Conflict(Vec::new()) };
+            match self.fate(env, sent.at, shown, &sending, fate) {
+                Some(stamp) => {
+                    op.stamp = stamp.or(op.stamp);
+                    op.applied(self.capabilities, part, &sending.change, said);
+                }
+                None => {
+                    urgent &= sending.change.urgent;
+                    stuck.extend(sending.change.expect.into_iter().map(|(key, _)| key));
+                }
+            }
+        }
+        if stuck.is_empty() || !same {
+            op.conflicts = 0;
+            return;
+        }
+        op.conflicts += 1;
+        let waits = op.conflicts > 1
+            && (!urgent || op.conflicts >= URGENT_TRIES || self.planted.has(Bug::AllWaitAlike));
+        if waits {
+            let doubled = op.trip * 2u32.saturating_pow((op.conflicts - 1).min(10));
+            op.wait = Some(jittered(env, doubled.min(self.longest_wait(op))));
+            op.stuck = stuck;
+        }
+    }
+
+    /// The answer to [`Step::LostNothing`].
+    pub fn lost_nothing(&mut self, op: &mut Operation, lost_nothing: bool) {
+        op.lost_nothing = Some(lost_nothing);
+    }
+
+    /// The answer to [`Step::List`].
+    pub fn listed(&mut self, op: &mut Operation, resources: Vec<ResourceName>) {
+        op.listed = Some(resources);
+    }
+
+    /// A record that came with a hint. It may save a read; it proves nothing.
+    pub fn told(&mut self, env: &Env, life: Incarnation, record: Found) {
+        if self.life.is_some_and(|heard| heard.life == life) {
+            let shown = Shown { life, now: record.stamp, wall: None };
+            self.store(env, None, shown, vec![record]);
+        }
+    }
+
+    /// Which leases own this resource, as far as is known.
+    #[must_use]
+    pub fn owners(&self, resource: &ResourceName) -> Vec<LeaseId> {
+        let record = self.records.get(&Key::Resource(resource.clone())).and_then(Record::resource);
+        record.map_or(Vec::new(), |resource| resource.seats.iter().map(|seat| seat.lease).collect())
+    }
+
+    /// Who comes first in the queue of this resource, as far as is known.
+    #[must_use]
+    pub fn waiters(&self, resource: &ResourceName) -> Vec<LeaseId> {
+        let record = self.records.get(&Key::Resource(resource.clone())).and_then(Record::resource);
+        record.map_or(Vec::new(), |resource| resource.queue.iter().map(|place| place.lease).collect())
+    }
+
+    /// A record as it was seen last.
+    #[must_use]
+    pub fn seen(&self, key: &Key) -> Option<&Record> {
+        self.records.get(key)
+    }
+
+    /// Whether there were more notices for this lease than fit; asked once.
+    pub fn must_look(&mut self, lease: LeaseId) -> bool {
+        self.mine.get_mut(&lease).is_some_and(|mine| core::mem::take(&mut mine.must_look))
+    }
+
+    // ---- what is seen --------------------------------------------------------------------------------------
+
+    /// Notes from which life an answer came. One of an earlier life that comes late says nothing any more.
+    fn hear(&mut self, env: &Env, sent_at: Moment, shown: Shown) -> bool {
+        if let Some(wall) = shown.wall {
+            self.wall = Some((wall, env.at));
+        }
+        match &mut self.life {
+            Some(heard) if heard.life == shown.life => {
+                heard.at = env.at;
+                true
+            }
+            Some(heard) if !sent_at.has_surely_reached(heard.since) => false,
+            heard => {
+                let longest = self.records.get(&Key::Meta).and_then(Record::meta).map(|meta| meta.longest);
+                let before = heard.map(|heard| {
+                    (Before { life: heard.life, longest: longest.unwrap_or_default() }, heard.at)
+                });
+                *heard = Some(Heard { life: shown.life, since: env.at, at: env.at });
+                self.before = before.or(self.before);
+                self.records.clear();
+                true
+            }
+        }
+    }
+
+    fn store(&mut self, env: &Env, asked_at: Option<Moment>, shown: Shown, records: Vec<Found>) {
+        if self.records.len() > MOST_RECORDS {
+            let mine = &self.mine;
+            self.records.retain(|key, _| match key {
+                Key::Meta | Key::Ttls => true,
+                Key::Lease(lease) => mine.contains_key(lease),
+                _ => false,
+            });
+        }
+        for Found { key, version, revision, stamp, value } in records {
+            let (at, first_at, marked_at) = (env.at, env.at, env.at);
+            let (now, least_now) = (shown.now, shown.now);
+            let seen = Seen { asked_at, first_at, at, now, least_now, marked_at };
+            let record = Record::arrived(version, revision, stamp, value, seen);
+            if let (Key::Resource(name), Some(asked_at)) = (&key, asked_at) {
+                self.mine.values_mut().for_each(|mine| mine.see(name, version, asked_at));
+            }
+            if let Some(record) = record.after(self.records.get(&key)) {
+                self.records.insert(key, record);
+            }
+        }
+    }
+
+    /// Takes note of what became of a change. Says when it was applied, if it was.
+    fn fate(
+        &mut self,
+        env: &Env,
+        sent_at: Moment,
+        shown: Shown,
+        sending: &Sending,
+        fate: Fate,
+    ) -> Option<Option<StoreTime>> {
+        let Sending { change, version, revisions } = sending;
+        match fate {
+            Fate::Done(stamp) => {
+                let written = change.put.iter().zip(revisions).map(|((key, value), revision)| Found {
+                    key: key.clone(),
+                    version: if value.is_some() { *version } else { Version::NONE },
+                    revision: *revision,
+                    stamp,
+                    value: value.clone(),
+                });
+                self.store(env, Some(sent_at), shown, written.collect());
+                Some(stamp)
+            }
+            Fate::Conflict(records) => {
+                // A copy of this very commit was here before: it was applied then.
+                let written = |key: &Key| records.iter().find(|r| r.key == *key && r.version == *version);
+                let applied =
+                    !change.put.is_empty() && change.put.iter().all(|(key, _)| written(key).is_some());
+                let stamp = change.put.first().and_then(|(key, _)| written(key)?.stamp);
+                self.store(env, Some(sent_at), shown, records);
+                applied.then_some(stamp)
+            }
+        }
+    }
+
+    fn view(&self, env: &Env, op: &Operation) -> View<'_> {
+        let judged_by = match &op.act {
+            Act::Call(request, _) => request.judged_by,
+            _ => None,
+        };
+        let wall = self.wall.map_or(env.wall, |(wall, at)| {
+            wall.saturating_add(u64::try_from(env.at.shortest_since(at).as_micros()).unwrap_or(0))
+        });
+        View {
+            records: &self.records,
+            planted: self.planted,
+            at: env.at,
+            fresh_from: op.fresh_from,
+            judged_by,
+            wall,
+            chance: env.chance as u64,
+        }
+    }
+
+    // ---- what is done --------------------------------------------------------------------------------------
+
+    /// What has to be done before anything is decided: the namespace's own record has to be known, and to be of this
+    /// life.
+    fn contact(&mut self, env: &Env, op: &mut Operation) -> Option<Step> {
+        let known = self.life.zip(self.records.get(&Key::Meta));
+        let Some((heard, record)) = known else {
+            let mut keys: BTreeSet<Key> = [Key::Meta, Key::Ttls].into();
+            keys.extend(self.first_keys(env, op));
+            return Some(Self::reading(env, op, keys));
+        };
+        let before = self.before.filter(|(before, at)| env.at.longest_since(*at) <= before.longest);
+        let before = before.map(|(before, _)| before);
+        if record.value.is_none() && op.lost_nothing.is_none() {
+            return Some(Step::LostNothing(before.map_or(Duration::ZERO, |before| before.longest)));
+        }
+        let chance = (env.chance, env.chance as u64);
+        match contact::arrive(record, heard.life, before, op.lost_nothing, chance) {
+            Some(Decision::Commit(change, ())) => {
+                let changes = vec![(None, *change, Said1::Onward)];
+                Some(self.committing(env, op, changes))
+            }
+            _ => {
+                self.before = None;
+                None
+            }
+        }
+    }
+
+    /// What the operation will want to read first, so that the first contact takes one round trip.
+    fn first_keys(&self, env: &Env, op: &Operation) -> BTreeSet<Key> {
+        let view = self.view(env, op);
+        match &op.act {
+            Act::Call(request, _) => match &request.call {
+                Call::Open { .. } => [Key::Lease(request.lease), Key::Info(request.lease)].into(),
+                Call::Claim(wants) => {
+                    let mut keys: BTreeSet<Key> = [Key::Lease(request.lease)].into();
+                    wants.iter().for_each(|want| {
+                        keys.extend(tickets::look_keys(&view, request.lease, &want.resource))
+                    });
+                    keys
+                }
+                Call::Release(leaves) => {
+                    leaves.iter().map(|leave| Key::Resource(leave.resource.clone())).collect()
+                }
+                Call::Renew | Call::Close(_) => [Key::Lease(request.lease)].into(),
+                Call::Held => BTreeSet::new(),
+            },
+            Act::Ask(name, ..) | Act::Evict(name, _) => [Key::Resource(name.clone())].into(),
+            Act::Job(step) => {
+                [Key::Resource(step.holder.resource.clone()), Key::Lease(step.holder.lease)].into()
+            }
+            Act::Publish(holder, _) => {
+                [Key::Resource(holder.resource.clone()), Key::Lease(holder.lease)].into()
+            }
+            Act::Prove(lease) => [Key::Lease(*lease)].into(),
+            Act::Wishes(_) | Act::DropTtls(..) => BTreeSet::new(),
+        }
+    }
+
+    /// Where the store cannot compare what it does not write: what was applied counts only if a read after it still shows
+    /// what was expected.
+    fn verify(&mut self, env: &Env, op: &mut Operation) -> Option<Step> {
+        if op.verify.is_empty() {
+            return None;
+        }
+        if !op.verified {
+            op.verified = true;
+            op.fresh_from = env.at;
+            let keys =
+                op.verify.iter().flat_map(|(_, _, expected)| expected.iter().map(|(key, _)| key.clone()));
+            let keys = keys.collect();
+            return Some(Self::reading(env, op, keys));
+        }
+        op.verified = false;
+        for (part, said, expected) in core::mem::take(&mut op.verify) {
+            let holds = |(key, version): &(Key, Version)| {
+                self.records.get(key).is_some_and(|record| record.version == *version)
+            };
+            if expected.iter().all(holds) {
+                op.parts[part] = Part::Settled(said);
+            }
+        }
+        None
+    }
+
+    /// Lets the rules decide every part that is still open, and does what they want: reads before commits, all parts
+    /// together.
+    fn decide(&mut self, env: &Env, op: &mut Operation) -> Step {
+        if let Some(step) = self.decide_all_touched(env, op) {
+            return step;
+        }
+        let (mut keys, mut first, mut changes) = (BTreeSet::new(), Vec::new(), Vec::new());
+        for part in 0..op.parts.len() {
+            if !matches!(op.parts[part], Part::Open) {
+                continue;
+            }
+            match self.decide_part(env, op, part) {
+                Decision::Read(more) => keys.extend(more),
+                Decision::First(some) => match op.out_of_time(&some) {
+                    Some(_) => op.parts[part] = Part::Settled(op.held_back(&some)),
+                    None => first.extend(some),
+                },
+                Decision::Commit(change, said) => match op.out_of_time(core::slice::from_ref(&*change)) {
+                    Some(_) => op.parts[part] = Part::Settled(op.held_back(&[*change])),
+                    None => changes.push((Some(part), *change, said)),
+                },
+                Decision::Say(said) => op.parts[part] = Part::Settled(said),
+            }
+        }
+        if !keys.is_empty() {
+            return Self::reading(env, op, keys);
+        }
+        if !first.is_empty() {
+            let mut known = BTreeSet::new();
+            first.retain(|change: &Change| change.put.iter().all(|(key, _)| known.insert(key.clone())));
+            let mut first: Vec<_> = first.into_iter().map(|change| (None, change, Said1::Onward)).collect();
+            if self.planted.has(Bug::BatchLeans) {
+                first.extend(changes);
+            }
+            return self.committing(env, op, first);
+        }
+        if !changes.is_empty() {
+            if let Some(wait) = self.crowd(env, op, &changes) {
+                return wait;
+            }
+            return self.committing(env, op, changes);
+        }
+        Step::Done(self.reply(env, op))
+    }
+
+    fn decide_part(&self, env: &Env, op: &Operation, part: usize) -> Decision<Said1> {
+        let view = self.view(env, op);
+        match &op.act {
+            Act::Call(request, witness) => self.decide_call(view, op, request, witness.as_ref(), part),
+            Act::Ask(name, token, successor) => {
+                operators::ask(view, name, *token, successor.as_ref()).map(Said1::Asked)
+            }
+            Act::Evict(name, token) => operators::evict(view, name, *token).map(Said1::Asked),
+            Act::Job(step) => jobs::step(view, step).map(Said1::Job),
+            Act::Publish(holder, payload) => jobs::publish(view, holder, payload).map(Said1::Published),
+            Act::Prove(lease) => leases::close(view, *lease, Closing::Proved, false).map(Said1::Said),
+            Act::Wishes(_) => Decision::Say(Said1::Onward),
+            Act::DropTtls(in_use, linger) => {
+                if !view.has_fresh(&Key::Ttls) || !view.has_fresh(&Key::Meta) {
+                    return Decision::Read([Key::Ttls, Key::Meta].into());
+                }
+                match leases::drop_unused(&view, in_use, *linger).and_then(|mut changes| changes.pop()) {
+                    Some(change) => Decision::commit(change, Said1::Onward),
+                    None => Decision::Say(Said1::Onward),
+                }
+            }
+        }
+    }
+
+    fn decide_call(
+        &self,
+        view: View<'_>,
+        op: &Operation,
+        request: &Request,
+        witness: Option<&Arc<str>>,
+        part: usize,
+    ) -> Decision<Said1> {
+        let (id, seq) = (request.lease, request.seq);
+        let nothing = Mine::default();
+        let mine = self.mine.get(&id).unwrap_or(&nothing);
+        match &request.call {
+            Call::Open { ttl, label, metadata } => {
+                leases::open(view, &Opening { id, seq, ttl: *ttl, label, metadata, witness }).map(Said1::Said)
+            }
+            Call::Renew => leases::renew(view, id, seq, op.attempts, &mine.settled).map(Said1::Said),
+            Call::Close(why) => match self.last_releases(view, id, *why) {
+                Some(releases) if !releases.is_empty() => Decision::First(releases),
+                known => leases::close(view, id, *why, known.is_some()).map(Said1::Said),
+            },
+            Call::Held => Decision::Say(Said1::Onward),
+            Call::Claim(wants) => tickets::claim(view, id, &wants[part]).map(|outcome| match outcome {
+                Outcome::Said(claimed) => Said1::Claimed(claimed),
+                Outcome::Gone => Said1::Said(Said::Gone),
+            }),
+            Call::Release(leaves) => {
+                let doubts = mine.doubts.get(&leaves[part].resource);
+                let doubts = doubts.into_iter().flatten().map(|(version, _)| *version).collect();
+                tickets::release(view, id, &leaves[part], &doubts).map(|outcome| match outcome {
+                    Outcome::Said(released) => Said1::Released(released),
+                    Outcome::Gone => Said1::Said(Said::Gone),
+                })
+            }
+        }
+    }
+
+    /// What a worker that leaves in order still has to release before it closes its lease: so those who wait are woken at
+    /// once. Nothing if not everything is known.
+    fn last_releases(&self, view: View<'_>, id: LeaseId, why: Closing) -> Option<Vec<Change>> {
+        let mine = self.mine.get(&id).filter(|mine| why == Closing::Left && !mine.countless)?;
+        if !mine.doubts.is_empty() {
+            return None;
+        }
+        let release = |name: &ResourceName| {
+            let (_, resource) = view.resource(name)?;
+            resource.filter(|resource| resource.seat_of(id).is_some() || resource.waits(id))?;
+            let leave = Leave { resource: name.clone(), how: Leaving::Released };
+            match tickets::release(view, id, &leave, &BTreeSet::new()) {
+                Decision::Commit(change, _) => Some(*change),
+                _ => None,
+            }
+        };
+        Some(mine.touched.iter().filter_map(release).take(BATCH).collect())
+    }
+
+    /// `held`, and a look at all wishes: everything that was ever claimed under the lease is read, in one life of the
+    /// store.
+    fn decide_all_touched(&mut self, env: &Env, op: &mut Operation) -> Option<Step> {
+        let (lease, is_held) = match &op.act {
+            Act::Call(Request { lease, call: Call::Held, .. }, _) => (*lease, true),
+            Act::Wishes(lease) => (*lease, false),
+            _ => return None,
+        };
+        if !matches!(op.parts[0], Part::Open) {
+            return None;
+        }
+        let mine = self.mine.get(&lease).cloned().unwrap_or_default();
+        let names: Vec<ResourceName> = match (&op.listed, mine.countless) {
+            (None, true) => return Some(Step::List),
+            (Some(listed), _) => listed.clone(),
+            (None, false) => mine.touched.into_iter().collect(),
+        };
+        let view = self.view(env, op);
+        let owned_only = self.planted.has(Bug::HeldAsksOnlyForOwned);
+        let unread = |name: &&ResourceName| !view.has_fresh(&Key::Resource((*name).clone()));
+        let mut keys: BTreeSet<Key> =
+            [Key::Lease(lease)].into_iter().filter(|key| !view.has_fresh(key)).collect();
+        let believed = |name: &&ResourceName| {
+            !owned_only
+                || view.resource(name).is_none_or(|(_, r)| r.is_some_and(|r| r.seat_of(lease).is_some()))
+        };
+        let wanted = names.iter().filter(unread).filter(believed).take(BATCH);
+        keys.extend(wanted.map(|name| Key::Resource(name.clone())));
+        if !keys.is_empty() {
+            return Some(Self::reading(env, op, keys));
+        }
+        let seats = names.iter().filter_map(|name| {
+            let (_, resource) = view.resource(name)?;
+            Some((name, resource?.seat_of(lease)?))
+        });
+        if is_held {
+            let dead = !matches!(view.standing(lease), Some(Standing::Alive(_) | Standing::RunOut(_)));
+            let held = seats.map(|(name, seat)| Holding {
+                resource: name.clone(),
+                ticket: seat.grant.ticket,
+                token: seat.grant.token,
+            });
+            let said = if dead { Said::Gone } else { Said::Held(held.collect()) };
+            op.parts[0] = Part::Settled(Said1::Said(said));
+        } else {
+            let found = seats.filter_map(|(name, seat)| {
+                Some(Notice { resource: name.clone(), token: seat.grant.token, wish: seat.wish? })
+            });
+            let found: Vec<Notice> = found.take(NOTICES).collect();
+            if let Some(mine) = self.mine.get_mut(&lease) {
+                mine.found = found;
+            }
+            op.parts[0] = Part::Settled(Said1::Onward);
+        }
+        None
+    }
+
+    fn reading(env: &Env, op: &mut Operation, keys: BTreeSet<Key>) -> Step {
+        op.sent = Some(Sent { at: env.at, changes: Vec::new() });
+        Step::Read(keys.into_iter().collect())
+    }
+
+    fn committing(
+        &mut self,
+        env: &Env,
+        op: &mut Operation,
+        changes: Vec<(Option<usize>, Change, Said1)>,
+    ) -> Step {
+        let Some(heard) = self.life else { return Step::Wait(Duration::ZERO) };
+        op.attempts += 1;
+        let most = self.capabilities.most_changes.max(1);
+        let mut sent = Vec::new();
+        for (index, (part, change, said)) in changes.into_iter().take(most).enumerate() {
+            // Never the version of a record that does not exist, and never the same for two changes.
+            let drawn = (env.chance >> 64) as u64;
+            let version = Version((drawn ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1));
+            let revision = |key: &Key| self.records.get(key).map_or(0, |record| record.revision) + 1;
+            let revisions = change.put.iter().map(|(key, _)| revision(key)).collect();
+            let sending = Sending { change, version, revisions };
+            if let Some(lease) = op.lease() {
+                self.doubt(env, lease, &sending);
+            }
+            sent.push((part, sending, said));
+        }
+        let sending = sent.iter().map(|(_, sending, _)| sending.clone()).collect();
+        op.sent = Some(Sent { at: env.at, changes: sent });
+        Step::Commit(heard.life, sending)
+    }
+
+    /// Whoever joins a long queue waits a little first: many may do so at once.
+    fn crowd(
+        &self,
+        env: &Env,
+        op: &mut Operation,
+        changes: &[(Option<usize>, Change, Said1)],
+    ) -> Option<Step> {
+        if op.waited || changes.iter().any(|(_, change, _)| change.urgent) {
+            return None;
+        }
+        let waiters = |(_, change, _): &(Option<usize>, Change, Said1)| match change.put.first() {
+            Some((_, Some(Value::Resource(resource)))) => resource.queue.len(),
+            _ => 0,
+        };
+        let longest = changes.iter().map(waiters).max().unwrap_or(0);
+        if longest < CROWD {
+            return None;
+        }
+        op.waited = true;
+        let most = op.trip * u32::try_from(longest).unwrap_or(u32::MAX);
+        op.stuck = changes
+            .iter()
+            .flat_map(|(_, change, _)| change.expect.iter().map(|(key, _)| key.clone()))
+            .collect();
+        Some(Step::Wait(jittered(env, most.min(self.longest_wait(op)))))
+    }
+
+    fn longest_wait(&self, op: &Operation) -> Duration {
+        let lease = op.lease().and_then(|lease| self.records.get(&Key::Lease(lease))?.lease());
+        lease.map_or(LONGEST_WAIT, |lease| lease.ttl / 8)
+    }
+
+    // ---- doubt ---------------------------------------------------------------------------------------------
+
+    fn doubt(&mut self, env: &Env, lease: LeaseId, sending: &Sending) {
+        for (name, version) in resources_of(sending) {
+            let mine = self.mine.entry(lease).or_default();
+            mine.doubts.entry(name.clone()).or_default().push((version, env.at));
+        }
+    }
+
+    fn resolve(&mut self, lease: LeaseId, sending: &Sending) {
+        let Some(mine) = self.mine.get_mut(&lease) else { return };
+        for (name, version) in resources_of(sending) {
+            if let Some(doubts) = mine.doubts.get_mut(name) {
+                if let Some(at) = doubts.iter().position(|(doubted, _)| *doubted == version) {
+                    doubts.remove(at);
+                }
+                if doubts.is_empty() {
+                    mine.doubts.remove(name);
+                }
+            }
+        }
+    }
+
+    // ---- the answer ----------------------------------------------------------------------------------------
+
+    fn reply(&mut self, env: &Env, op: &mut Operation) -> Reply {
+        let said: Vec<Said1> = op
+            .parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Settled(said) => Some(said.clone()),
+                Part::Open => None,
+            })
+            .collect();
+        let Act::Call(request, _) = &op.act else {
+            return match said.into_iter().next() {
+                Some(Said1::Asked(asked)) => Reply::Asked(asked),
+                Some(Said1::Job(said)) => Reply::Job(said),
+                Some(Said1::Published(published)) => Reply::Published(published),
+                _ => Reply::Done,
+            };
+        };
+        let gone = said.iter().any(|said| matches!(said, Said1::Said(Said::Gone)));
+        let answer = match &request.call {
+            _ if gone => Said::Gone,
+            Call::Claim(_) => Said::Claimed(said.into_iter().filter_map(Said1::claimed).collect()),
+            Call::Release(_) => Said::Released(said.into_iter().filter_map(Said1::released).collect()),
+            _ => match said.into_iter().next() {
+                Some(Said1::Said(said)) => said,
+                _ => Said::Gone,
+            },
+        };
+        let lease = request.lease;
+        let request = request.clone();
+        let answer = self.remember(&request, answer);
+        let own = StoreTime::from_micros(env.at.boot_micros());
+        let shown = op.shown.unwrap_or(own);
+        let now = op.stamp.unwrap_or(shown).min(shown);
+        let incarnation = self.life.map_or(Incarnation(0), |heard| heard.life);
+        let longest = self.records.get(&Key::Meta).and_then(Record::meta).map(|meta| meta.longest);
+        let longest = longest.unwrap_or_default();
+        if matches!(answer, Said::Closed | Said::Gone) {
+            self.mine.remove(&lease);
+        }
+        Reply::Answer(Answer { stamp: Stamp { now, shown, incarnation, longest }, said: answer })
+    }
+
+    /// What follows from an answer for the requests to come.
+    fn remember(&mut self, request: &Request, answer: Said) -> Said {
+        let lease = request.lease;
+        match (&request.call, answer) {
+            (Call::Release(leaves), answer @ Said::Released(_)) => {
+                for leave in leaves {
+                    let key = Key::Resource(leave.resource.clone());
+                    let token =
+                        self.records.get(&key).and_then(Record::resource).map(|resource| resource.token);
+                    let mine = self.mine.entry(lease).or_default();
+                    mine.settled.insert(leave.resource.clone(), token.unwrap_or_default());
+                    mine.found.retain(|notice| notice.resource != leave.resource);
+                }
+                answer
+            }
+            (Call::Renew, Said::Kept { mut notices, more }) => {
+                let standing = self.records.get(&Key::Lease(lease)).and_then(Record::lease);
+                let stands = |name: &ResourceName| {
+                    standing.is_some_and(|lease| lease.notices.iter().any(|notice| notice.resource == *name))
+                };
+                let mine = self.mine.entry(lease).or_default();
+                mine.settled.retain(|name, _| stands(name));
+                mine.must_look |= more;
+                for notice in mine.found.drain(..) {
+                    if !notices.iter().any(|known| known.resource == notice.resource) {
+                        notices.push(notice);
+                    }
+                }
+                Said::Kept { notices, more }
+            }
+            (_, answer) => answer,
+        }
+    }
+}
+
+impl Operation {
+    /// Whose request it is.
+    fn lease(&self) -> Option<LeaseId> {
+        match &self.act {
+            Act::Call(request, _) => Some(request.lease),
+            Act::Job(step) => Some(step.holder.lease),
+            _ => None,
+        }
+    }
+
+    /// When it was begun.
+    #[must_use]
+    pub fn begun_at(&self) -> Moment {
+        self.begun_at
+    }
+
+    /// How many commits were sent for it, and how many conflicts in a row there were.
+    #[must_use]
+    pub fn attempts(&self) -> (u32, u32) {
+        (self.attempts, self.conflicts)
+    }
+
+    fn note(&mut self, env: &Env, sent: &Sent, shown: Shown) {
+        self.trip = env.at.longest_since(sent.at);
+        self.shown = shown.now.or(self.shown);
+    }
+
+    /// A change was applied: its part is settled, unless what it only expected has to be looked at once more.
+    fn applied(&mut self, capabilities: Capabilities, part: Option<usize>, change: &Change, said: Said1) {
+        let Some(part) = part else { return };
+        let only_expected: Vec<(Key, Version)> = change.only_expected().cloned().collect();
+        if capabilities.together || only_expected.is_empty() {
+            self.parts[part] = Part::Settled(said);
+        } else {
+            self.verify.push((part, said, only_expected));
+        }
+    }
+
+    /// By how much the store's clock, as it was shown last, is outside of the window of one of the changes.
+    fn out_of_time(&self, changes: &[Change]) -> Option<Duration> {
+        let shown = self.shown?;
+        let late = changes.iter().filter(|change| !change.window.contains(shown));
+        late.map(|change| change.window.from.map_or(Duration::ZERO, |from| from.since(shown))).max()
+    }
+
+    /// What is said when the store's clock does not allow what the rules have decided.
+    fn held_back(&self, changes: &[Change]) -> Said1 {
+        let left = self.out_of_time(changes).unwrap_or_default();
+        // The own lease has run out by the store's clock: it has to be renewed first.
+        let look_again = if left.is_zero() { LONGEST_WAIT } else { left };
+        let of_all = |change: &Change| change.put.iter().any(|(key, _)| *key == Key::Meta);
+        let why = if changes.iter().any(of_all) { Why::Quarantine } else { Why::Taken };
+        let claimed = Claimed::Waiting(Waiting { ahead: 0, look_again, why });
+        match &self.act {
+            Act::Call(request, _) => match &request.call {
+                Call::Claim(_) => Said1::Claimed(claimed),
+                // Nothing else is limited in time.
+                _ => Said1::Said(Said::Gone),
+            },
+            Act::Job(_) => Said1::Job(JobSaid::NotOwner),
+            Act::Publish(..) => Said1::Published(Published::NotOwner),
+            _ => Said1::Onward,
+        }
+    }
+}
+
+impl Said1 {
+    fn claimed(self) -> Option<Claimed> {
+        if let Self::Claimed(claimed) = self { Some(claimed) } else { None }
+    }
+
+    fn released(self) -> Option<Released> {
+        if let Self::Released(released) = self { Some(released) } else { None }
+    }
+}
+
+impl Mine {
+    fn touch(&mut self, name: &ResourceName) {
+        if self.touched.len() < MOST_TOUCHED {
+            self.touched.insert(name.clone());
+        } else if !self.touched.contains(name) {
+            self.countless = true;
+        }
+    }
+
+    /// A linearizable answer shows this version: a commit that was sent before and expects another is not applied any
+    /// more.
+    fn see(&mut self, name: &ResourceName, version: Version, asked_at: Moment) {
+        if let Some(doubts) = self.doubts.get_mut(name) {
+            doubts.retain(|(doubted, sent_at)| *doubted == version || !asked_at.has_surely_reached(*sent_at));
+            if doubts.is_empty() {
+                self.doubts.remove(name);
+            }
+        }
+    }
+}
+
+fn resources_of(sending: &Sending) -> impl Iterator<Item = (&ResourceName, Version)> {
+    let expected = sending.change.expect.iter();
+    expected.filter_map(|(key, version)| match key {
+        Key::Resource(name) => Some((name, *version)),
+        _ => None,
+    })
+}
+
+fn jittered(env: &Env, span: Duration) -> Duration {
+    span * u32::from(env.jitter) / 65_536
+}

@@ -1,0 +1,55 @@
+//! The first contact with a store, or with another life of it: a quarantine unless nothing can have been lost.
+
+use core::time::Duration;
+
+use super::change::{Change, Decision};
+use super::keys::Key;
+use super::records::{Meta, Quarantine, Record, Rest};
+use crate::message::{Incarnation, Token};
+
+/// What a process knows of the life that it heard from before, while somebody may still rely on what that said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Before {
+    pub(super) life: Incarnation,
+    pub(super) longest: Duration,
+}
+
+/// What has to be written before anything else is decided in this life of the store; nothing if all is as it should be.
+/// `lost_nothing`: the store can show that it has lost no data, which is asked where the record is missing.
+pub(super) fn arrive(
+    record: &Record,
+    life: Incarnation,
+    before: Option<Before>,
+    lost_nothing: Option<bool>,
+    (secret, mark): (u128, u64),
+) -> Option<Decision<()>> {
+    let before = before.filter(|before| before.life != life);
+    let brought = before.map_or(Duration::ZERO, |before| before.longest);
+    let quarantine = |from| Some(Quarantine { since: None, mark, from });
+    let meta = match record.meta() {
+        None => {
+            let clean = lost_nothing == Some(true) && before.is_none();
+            let quarantine = if clean { None } else { quarantine(before.map(|before| before.life)) };
+            Meta { life, longest: brought, quarantine, floor: Token(0), secret, rest: Rest::new() }
+        }
+        Some(meta) if meta.life != life => Meta {
+            life,
+            longest: meta.longest.max(brought),
+            quarantine: quarantine(Some(before.map_or(meta.life, |before| before.life))),
+            ..meta.clone()
+        },
+        Some(meta) => {
+            let before = before?;
+            let stands = meta.quarantine.as_ref().is_some_and(|stands| stands.from == Some(before.life));
+            if stands && meta.longest >= brought {
+                return None;
+            }
+            let quarantine = match stands {
+                true => meta.quarantine.clone(),
+                false => quarantine(Some(before.life)),
+            };
+            Meta { longest: meta.longest.max(brought), quarantine, ..meta.clone() }
+        }
+    };
+    Some(Decision::commit(Change { urgent: true, ..Change::of(Key::Meta, record.version, meta) }, ()))
+}

@@ -1,0 +1,234 @@
+//! Leases: opened, renewed, closed, and ended by others when they have run out or their worker is proved dead.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::change::{Change, Decision, Signal};
+use super::keys::{Key, Version, Window};
+use super::records::{Ended, Info, Lease, MOST_TTLS, Meta, Record, Rest, TtlUse, Ttls};
+use super::view::{Standing, View, run_out};
+use crate::message::{Closing, LeaseId, Said, Seq, Token};
+use crate::names::{Label, Metadata, ResourceName};
+use crate::planted::Bug;
+use crate::timing::LONGEST_TTL;
+
+/// A ttl that was noted so lately need not be noted again.
+const NOTED: Duration = Duration::from_secs(60);
+
+/// What a worker says when it opens a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Opening<'a> {
+    pub(super) id: LeaseId,
+    pub(super) seq: Seq,
+    pub(super) ttl: Duration,
+    pub(super) label: &'a Label,
+    pub(super) metadata: &'a Metadata,
+    pub(super) witness: Option<&'a Arc<str>>,
+}
+
+/// Creates the lease. Repeating it changes nothing.
+pub(super) fn open(view: View<'_>, opening: &Opening<'_>) -> Decision<Said> {
+    let (lease_key, info_key) = (Key::Lease(opening.id), Key::Info(opening.id));
+    let known = [&lease_key, &info_key, &Key::Ttls].map(|key| view.get(key));
+    let [Some(lease), Some(info), Some(ttls)] = known else {
+        return Decision::Read([lease_key, info_key, Key::Ttls].into());
+    };
+    match lease.lease() {
+        Some(lease) if lease.ended.is_none() => return Decision::Say(Said::Opened),
+        Some(_) => return Decision::Say(Said::Gone),
+        None => {}
+    }
+    let Some((meta_record, meta)) = view.meta() else { return Decision::Read([Key::Meta].into()) };
+    if let Some(change) = note_ttl(&view, opening.ttl, (meta_record, meta), ttls) {
+        return Decision::First(alloc::vec![change]);
+    }
+    let worker = Lease {
+        ttl: opening.ttl,
+        label: opening.label.clone(),
+        opened: None,
+        renewed: None,
+        seq: opening.seq,
+        notices: Vec::new(),
+        all: false,
+        ended: None,
+        rest: Rest::new(),
+    };
+    let said =
+        Info { metadata: opening.metadata.clone(), witness: opening.witness.cloned(), rest: Rest::new() };
+    let change = Change::of(info_key, info.version, said)
+        .and(lease_key, Version::NONE, worker)
+        .expecting(Key::Meta, meta_record.version)
+        .expecting(Key::Ttls, ttls.version);
+    Decision::commit(change, Said::Opened)
+}
+
+/// Notes that a ttl is in use, before the lease that uses it is there; nothing if that was noted lately. The record of
+/// the whole namespace comes first: so the longest ttl is never too short.
+fn note_ttl(
+    view: &View<'_>,
+    ttl: Duration,
+    (meta_record, meta): (&Record, &Meta),
+    record: &Record,
+) -> Option<Change> {
+    let mut ttls = record.ttls().cloned().unwrap_or_default();
+    let longest = meta.longest.max(ttl).min(LONGEST_TTL);
+    let noted = ttls.uses.iter().find(|used| used.ttl == ttl);
+    let lately = noted.is_some_and(|used| view.since(record, used.used, record.seen.first_at) < NOTED);
+    if lately && longest == meta.longest {
+        return None;
+    }
+    use_ttl(&mut ttls, ttl);
+    let change = Change::of(Key::Ttls, record.version, ttls);
+    if longest == meta.longest {
+        return Some(change.expecting(Key::Meta, meta_record.version));
+    }
+    let raised = Change::of(Key::Meta, meta_record.version, Meta { longest, ..meta.clone() });
+    let Change { expect, put, .. } = change;
+    Some(Change {
+        expect: raised.expect.into_iter().chain(expect).collect(),
+        put: raised.put.into_iter().chain(put).collect(),
+        ..Change::default()
+    })
+}
+
+fn use_ttl(ttls: &mut Ttls, ttl: Duration) {
+    match ttls.uses.iter_mut().find(|used| used.ttl == ttl) {
+        Some(used) => used.used = None,
+        None => {
+            if ttls.uses.len() >= MOST_TTLS {
+                // A shorter one says nothing that the others do not say.
+                ttls.uses.sort_by_key(|used| used.ttl);
+                ttls.uses.remove(0);
+            }
+            ttls.uses.push(TtlUse { ttl, used: None });
+        }
+    }
+}
+
+/// Which ttls are still in use, when all leases have been looked at: those of leases that are not ended, and those that
+/// were noted within the last hour. The record of the ttls is written before that of the namespace: so the longest ttl is
+/// never too short.
+pub(super) fn drop_unused(
+    view: &View<'_>,
+    in_use: &BTreeSet<Duration>,
+    linger: Duration,
+) -> Option<Vec<Change>> {
+    let (meta_record, meta) = view.meta()?;
+    let record = view.get(&Key::Ttls)?;
+    let ttls = record.ttls()?;
+    if meta.quarantine.is_some() {
+        return None;
+    }
+    let stays = |used: &TtlUse| {
+        let lately = view.since(record, used.used, record.seen.first_at) < linger;
+        lately || (in_use.contains(&used.ttl) && !view.planted.has(Bug::TtlDroppedInUse))
+    };
+    let kept = Ttls { uses: ttls.uses.iter().copied().filter(stays).collect(), rest: ttls.rest.clone() };
+    let longest = kept.uses.iter().map(|used| used.ttl).max().unwrap_or_default();
+    if kept.uses.len() == ttls.uses.len() && longest >= meta.longest {
+        return None;
+    }
+    let change = Change::of(Key::Ttls, record.version, kept).and(
+        Key::Meta,
+        meta_record.version,
+        Meta { longest: longest.min(meta.longest), ..meta.clone() },
+    );
+    Some(alloc::vec![change])
+}
+
+/// Extends the lease. `settled` says up to which token the notices of a resource are done with.
+pub(super) fn renew(
+    view: View<'_>,
+    id: LeaseId,
+    seq: Seq,
+    attempt: u32,
+    settled: &BTreeMap<ResourceName, Token>,
+) -> Decision<Said> {
+    let key = Key::Lease(id);
+    let Some(record) = view.get(&key) else { return Decision::Read([key].into()) };
+    let lease = match record.lease() {
+        Some(lease) if lease.ended.is_none() || view.planted.has(Bug::RenewalRecreatesLease) => lease,
+        _ if view.is_fresh(record) => return Decision::Say(Said::Gone),
+        _ => return Decision::Read([key].into()),
+    };
+    if lease.seq >= seq && !view.planted.has(Bug::ClonesAreOurselves) {
+        // Somebody else renews this lease.
+        return Decision::Say(Said::Stale);
+    }
+    let notices = lease.notices.clone();
+    if attempt > 0 && view.planted.has(Bug::OlderRenewalCounts) {
+        return Decision::Say(Said::Kept { notices, more: false });
+    }
+    let mut renewed = Lease { seq, renewed: None, ended: None, all: false, ..lease.clone() };
+    renewed.notices.retain(|notice| settled.get(&notice.resource).is_none_or(|token| notice.token > *token));
+    let change = Change::of(key, record.version, renewed);
+    // A third attempt goes without: whatever changes the namespace so often, the lease has to live.
+    let with_meta = attempt < 2 && !view.planted.has(Bug::MetaNotExpected);
+    let change = match view.meta().filter(|_| with_meta) {
+        Some((meta, _)) => change.expecting(Key::Meta, meta.version),
+        None => change,
+    };
+    let said = Said::Kept { notices, more: lease.all };
+    Decision::commit(Change { essential: true, urgent: true, ..change }, said)
+}
+
+/// Ends the lease. One that is over already, or unknown, is not an error.
+pub(super) fn close(view: View<'_>, id: LeaseId, why: Closing, clean: bool) -> Decision<Said> {
+    let key = Key::Lease(id);
+    let Some(record) = view.get(&key) else { return Decision::Read([key].into()) };
+    let Some(lease) = record.lease().filter(|lease| lease.ended.is_none()) else {
+        return match view.is_fresh(record) {
+            true => Decision::Say(Said::Closed),
+            false => Decision::Read([key].into()),
+        };
+    };
+    // One that has run out already ended then.
+    let run_out = lease
+        .renewed
+        .map(|renewed| renewed + lease.ttl)
+        .filter(|end| view.now_by(record).is_some_and(|now| *end <= now));
+    let change = end(record, id, lease, Ended { at: run_out, why, clean });
+    Decision::commit(Change { essential: true, urgent: true, ..change }, Said::Closed)
+}
+
+fn end(record: &Record, id: LeaseId, lease: &Lease, ended: Ended) -> Change {
+    let over = Lease { ended: Some(ended), notices: Vec::new(), all: false, ..lease.clone() };
+    Change { signals: alloc::vec![Signal::Ended(id)], ..Change::of(Key::Lease(id), record.version, over) }
+}
+
+/// Ends a lease that has run out. The store's clock and the caller's own have to agree: the one is in the window, the
+/// other has decided.
+pub(super) fn end_run_out(view: &View<'_>, id: LeaseId) -> Option<Change> {
+    let (record, lease) = view.lease(id)?;
+    let Some(Standing::RunOut(at)) = view.standing(id) else { return None };
+    let from = at.filter(|_| !view.planted.has(Bug::BoundAlone) && !view.planted.has(Bug::JudgedByOff));
+    let mut change = end(record, id, lease, run_out(at));
+    change.window = Window { from, until: None };
+    Some(Change { essential: true, urgent: true, ..change })
+}
+
+/// Writes a lease that a seat names and that does not exist: it runs out like any other.
+pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
+    let (_, meta) = view.meta()?;
+    let label = Label::new("unknown").ok()?;
+    let lease = Lease {
+        ttl: meta.longest,
+        label,
+        opened: None,
+        renewed: None,
+        seq: Seq(0),
+        notices: Vec::new(),
+        all: false,
+        ended: None,
+        rest: Rest::new(),
+    };
+    Some(Change::of(Key::Lease(id), Version::NONE, lease))
+}
+
+/// The lease of another worker with something more in it: when it was renewed stays as it was.
+pub(super) fn rewritten(record: &Record, id: LeaseId, lease: Lease) -> Change {
+    let signals = alloc::vec![Signal::Knock(id)];
+    Change { signals, ..Change::of(Key::Lease(id), record.version, lease) }
+}

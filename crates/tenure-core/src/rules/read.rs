@@ -1,0 +1,110 @@
+//! What people and dashboards may read. Takes no lease, changes nothing, and shows no lease id.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::change::Event;
+use super::records::{Ended, Lease, Meta, Resource, Runs};
+use crate::job::{JOB_RECORDS, JobView};
+use crate::ledger::{OwnerView, ResourceView, WaiterView};
+use crate::message::{Closing, Incarnation, LeaseId};
+use crate::moment::StoreTime;
+use crate::names::{Metadata, ResourceName};
+
+/// Everything that is needed to show resources.
+#[derive(Clone, Debug, Default)]
+pub struct Reader {
+    /// The store's clock; absent where it has none.
+    pub now: Option<StoreTime>,
+    /// The leases that the resources name, and what their workers tell.
+    pub leases: BTreeMap<LeaseId, (Lease, Metadata)>,
+    /// How long nothing is granted still.
+    pub withheld: Option<Duration>,
+}
+
+impl Reader {
+    /// For how long nothing is granted, because the store is new, was restarted or lost its data.
+    #[must_use]
+    pub fn withheld(meta: Option<&Meta>, life: Incarnation, now: Option<StoreTime>) -> Option<Duration> {
+        let meta = meta?;
+        // A life that nobody has noticed yet begins with a quarantine.
+        let left = match (&meta.quarantine, now) {
+            _ if meta.life != life => meta.longest,
+            (Some(quarantine), Some(now)) => {
+                let gone = quarantine.since.map_or(Duration::ZERO, |since| now.since(since));
+                meta.longest.saturating_sub(gone)
+            }
+            (Some(_), None) => meta.longest,
+            (None, _) => Duration::ZERO,
+        };
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Owners and waiters of one resource; those whose lease is over are left out.
+    #[must_use]
+    pub fn view(&self, name: &ResourceName, resource: &Resource) -> ResourceView {
+        let owners = resource.seats.iter().filter_map(|seat| {
+            let (lease, metadata, left) = self.living(seat.lease)?;
+            let owned_for = self.now.zip(seat.since).map_or(Duration::ZERO, |(now, since)| now.since(since));
+            let (worker, metadata) = (lease.label.clone(), metadata.clone());
+            Some(OwnerView { worker, metadata, grant: seat.grant, owned_for, left })
+        });
+        let waiters = resource.queue.iter().filter_map(|place| {
+            let (lease, metadata, left) = self.living(place.lease)?;
+            Some(WaiterView { worker: lease.label.clone(), metadata: metadata.clone(), left })
+        });
+        ResourceView {
+            resource: name.clone(),
+            tickets: resource.tickets,
+            owners: owners.collect(),
+            waiters: waiters.collect(),
+            withheld: self.withheld,
+        }
+    }
+
+    /// The endings that nobody has come across yet.
+    #[must_use]
+    pub fn endings(&self, name: &ResourceName, resource: &Resource) -> Vec<Event> {
+        let over = resource.seats.iter().filter(|seat| self.living(seat.lease).is_none());
+        let ending = over.filter_map(|seat| {
+            let (lease, _) = self.leases.get(&seat.lease)?;
+            let run_out = Ended { at: end(lease), why: Closing::Expired, clean: false };
+            let ended = lease.ended.unwrap_or(run_out);
+            let (worker, grant, at) = (lease.label.clone(), seat.grant, ended.at.max(seat.since));
+            Some(Event { at, resource: name.clone(), worker, grant, what: ended.why.into() })
+        });
+        ending.collect()
+    }
+
+    fn living(&self, lease: LeaseId) -> Option<(&Lease, &Metadata, Duration)> {
+        let (lease, metadata) = self.leases.get(&lease)?;
+        let left = match (self.now, end(lease)) {
+            (Some(now), Some(end)) => end.since(now),
+            _ => lease.ttl,
+        };
+        (lease.ended.is_none() && !left.is_zero()).then_some((lease, metadata, left))
+    }
+}
+
+fn end(lease: &Lease) -> Option<StoreTime> {
+    lease.renewed.map(|renewed| renewed + lease.ttl)
+}
+
+/// A job as it stands, with the latest record only or with the earlier ones, too.
+#[must_use]
+pub fn job_view(name: &ResourceName, resource: &Resource, earlier: Option<&Runs>) -> Option<JobView> {
+    let job = resource.job.as_ref()?;
+    let latest = job.latest.iter().map(|run| run.record.clone());
+    let mut records: Vec<_> =
+        earlier.into_iter().flat_map(|runs| runs.runs.iter().cloned()).chain(latest).collect();
+    let surplus = records.len().saturating_sub(JOB_RECORDS);
+    records.drain(..surplus);
+    Some(JobView {
+        job: name.clone(),
+        plan: job.plan.clone(),
+        through: job.through,
+        counts: job.counts,
+        records,
+    })
+}

@@ -1,0 +1,232 @@
+//! The simulated store: records, versions, a clock that may step. It decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tenure_core::rules::{
+    Capabilities, Event, Fate, Found, Key, Reader, Resource, Sending, Shown, Signal, Value, Version,
+};
+use tenure_core::{Bug, Incarnation, LeaseId, Metadata, Planted, ResourceName, ResourceView, StoreTime};
+
+use crate::check::Marks;
+
+/// A real point in time, in microseconds since the beginning of the run.
+type Real = u64;
+
+pub(crate) struct Store {
+    pub(crate) capabilities: Capabilities,
+    records: BTreeMap<Key, Kept>,
+    pub(crate) rate: u64,
+    pub(crate) offset: i64,
+    pub(crate) incarnation: u128,
+    pub(crate) down: bool,
+    /// It was found without data: it cannot show that nothing was lost.
+    bereft: bool,
+    /// What the store falls back to when it loses some of its data.
+    pub(crate) snapshot: Option<(BTreeMap<Key, Kept>, Marks)>,
+    pub(crate) stepped_at: Real,
+    pub(crate) planted: Planted,
+    pub(crate) commits: u64,
+    pub(crate) conflicts: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    version: Version,
+    revision: u64,
+    stamp: Option<StoreTime>,
+    value: Value,
+}
+
+/// What one change did, as an outsider sees it.
+#[derive(Default)]
+pub(crate) struct Applied {
+    pub(crate) history: Vec<Event>,
+    pub(crate) signals: Vec<Signal>,
+    pub(crate) written: Vec<Found>,
+    /// An ended lease was written, or something else that never happens.
+    pub(crate) forbidden: Option<String>,
+}
+
+impl Store {
+    pub(crate) fn new(capabilities: Capabilities, rate: u64, planted: Planted) -> Self {
+        Self {
+            capabilities,
+            records: BTreeMap::new(),
+            rate,
+            offset: 0,
+            incarnation: 1,
+            down: false,
+            bereft: false,
+            snapshot: None,
+            stepped_at: 0,
+            planted,
+            commits: 0,
+            conflicts: 0,
+        }
+    }
+
+    pub(crate) fn clock(&self, at: Real) -> StoreTime {
+        // Hours before it, so that steps back stay positive.
+        let run = (100_000_000_000 + at * self.rate / 1_000_000) as i64 + self.offset;
+        StoreTime::from_micros(run as u64)
+    }
+
+    pub(crate) fn shown(&self, at: Real) -> Shown {
+        let now = self.capabilities.clock.then(|| self.clock(at));
+        Shown { life: Incarnation(self.incarnation), now, wall: now.map(StoreTime::as_micros) }
+    }
+
+    pub(crate) fn lost_nothing(&self) -> bool {
+        !self.bereft
+    }
+
+    pub(crate) fn records(&self) -> BTreeMap<Key, Kept> {
+        self.records.clone()
+    }
+
+    pub(crate) fn lose_all(&mut self) {
+        self.records.clear();
+        self.bereft = true;
+        self.snapshot = None;
+    }
+
+    pub(crate) fn fall_back(&mut self, records: BTreeMap<Key, Kept>) {
+        self.records = records;
+    }
+
+    pub(crate) fn read(&self, at: Real, keys: &[Key]) -> (Shown, Vec<Found>) {
+        (self.shown(at), keys.iter().map(|key| self.found(key)).collect())
+    }
+
+    pub(crate) fn names(&self) -> Vec<ResourceName> {
+        let resources = self.records.keys().filter_map(|key| match key {
+            Key::Resource(name) => Some(name.clone()),
+            _ => None,
+        });
+        resources.collect()
+    }
+
+    fn found(&self, key: &Key) -> Found {
+        match self.records.get(key) {
+            Some(Kept { version, revision, stamp, value }) => Found {
+                key: key.clone(),
+                version: *version,
+                revision: *revision,
+                stamp: *stamp,
+                value: Some(value.clone()),
+            },
+            None => Found { key: key.clone(), version: Version::NONE, revision: 0, stamp: None, value: None },
+        }
+    }
+
+    fn version(&self, key: &Key) -> Version {
+        self.records.get(key).map_or(Version::NONE, |kept| kept.version)
+    }
+
+    /// Applies one change if it finds what it expects. A store that writes one by one compares and writes the puts from
+    /// `put` on, up to `until`.
+    pub(crate) fn commit(
+        &mut self,
+        at: Real,
+        life: Incarnation,
+        sending: &Sending,
+        puts: std::ops::Range<usize>,
+    ) -> (Fate, Applied) {
+        let Capabilities { clock, together, .. } = self.capabilities;
+        let change = &sending.change;
+        let compares = |key: &Key| together || change.put[puts.clone()].iter().any(|(put, _)| put == key);
+        let differ = |(key, version): &&(Key, Version)| compares(key) && self.version(key) != *version;
+        let conflicts: Vec<Found> =
+            change.expect.iter().filter(differ).map(|(key, _)| self.found(key)).collect();
+        let other_life = together && life.0 != self.incarnation && !self.planted.has(Bug::CommitWithoutLife);
+        let outside = clock && !change.window.contains(self.clock(at));
+        let none = Applied::default;
+        if other_life || outside {
+            return (Fate::Conflict(Vec::new()), none());
+        }
+        if !conflicts.is_empty() {
+            self.conflicts += 1;
+            return (Fate::Conflict(conflicts), none());
+        }
+        self.commits += 1;
+        let stamp = clock.then(|| self.clock(at));
+        let mut applied = Applied::default();
+        for index in puts.clone() {
+            let (key, value) = &change.put[index];
+            if let Some(before) = self.records.get(key)
+                && let (Value::Lease(before), Some(Value::Lease(after))) = (&before.value, value)
+                && before.ended.is_some()
+            {
+                applied.forbidden = Some(format!("an ended lease is written: {before:?} -> {after:?}"));
+            }
+            let revision = self.records.get(key).map_or(0, |kept| kept.revision) + 1;
+            match value {
+                Some(value) => {
+                    let version = match self.planted.has(Bug::VersionsAreCounters) {
+                        true => Version(revision),
+                        false => sending.version,
+                    };
+                    self.records.insert(key.clone(), Kept { version, revision, stamp, value: value.clone() });
+                }
+                None => drop(self.records.remove(key)),
+            }
+            applied.written.push(self.found(key));
+        }
+        if puts.end == change.put.len() {
+            applied.history = change.history.clone();
+            applied.signals = change.signals.clone();
+        }
+        (Fate::Done(stamp), applied)
+    }
+
+    // ---- for those who look from outside ---------------------------------------------------------------------
+
+    pub(crate) fn resource(&self, name: &ResourceName) -> Option<&Resource> {
+        match &self.records.get(&Key::Resource(name.clone()))?.value {
+            Value::Resource(resource) => Some(resource),
+            _ => None,
+        }
+    }
+
+    /// When the lease ends by the store's clock, if it has not ended yet.
+    pub(crate) fn expiry(&self, lease: LeaseId) -> Option<StoreTime> {
+        let kept = self.records.get(&Key::Lease(lease))?;
+        match &kept.value {
+            Value::Lease(lease) if lease.ended.is_none() => Some(lease.renewed.or(kept.stamp)? + lease.ttl),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn longest(&self) -> Option<Duration> {
+        match &self.records.get(&Key::Meta)?.value {
+            Value::Meta(meta) => Some(meta.longest),
+            _ => None,
+        }
+    }
+
+    /// The ttls of all leases that are not ended.
+    pub(crate) fn ttls_in_use(&self) -> BTreeSet<Duration> {
+        let leases = self.records.values().filter_map(|kept| match &kept.value {
+            Value::Lease(lease) if lease.ended.is_none() => Some(lease.ttl),
+            _ => None,
+        });
+        leases.collect()
+    }
+
+    /// Owners and waiters, as people would read them.
+    pub(crate) fn view(&self, at: Real, name: &ResourceName) -> Option<ResourceView> {
+        let resource = self.resource(name)?;
+        let named = resource.seats.iter().map(|seat| seat.lease);
+        let named = named.chain(resource.queue.iter().map(|place| place.lease));
+        let mut reader = Reader { now: self.shown(at).now, ..Reader::default() };
+        for id in named {
+            let found = self.found(&Key::Lease(id));
+            if let (Some(Value::Lease(mut lease)), stamp) = (found.value, found.stamp) {
+                lease.renewed = lease.renewed.or(stamp);
+                reader.leases.insert(id, (lease, Metadata::default()));
+            }
+        }
+        Some(reader.view(name, resource))
+    }
+}
