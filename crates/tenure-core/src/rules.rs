@@ -18,6 +18,7 @@ mod view;
 pub use self::change::{Change, Event, Signal};
 pub use self::client::{Act, Client, Env, Fate, Found, Operation, Reply, Sending, Shown, Step};
 pub use self::keys::{Capabilities, Key, Version, Window};
+pub use self::leases::TTL_LINGERS;
 pub use self::read::{Reader, job_view};
 pub use self::records::{
     Ended, Info, Job, Lease, MOST_NOTICES, MOST_TTLS, MOST_WAITERS, Meta, Place, Quarantine, Record,

@@ -7,9 +7,11 @@ pub mod backend;
 pub mod codec;
 #[cfg(all(test, feature = "sqlite", target_os = "linux"))]
 mod fuzz;
+mod listening;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod records;
 #[cfg(all(feature = "redis", unix))]
 mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -33,6 +35,7 @@ use tokio::sync::{Mutex, mpsc};
 pub use self::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use self::postgres::PostgresStore;
+pub use self::records::RecordStore;
 #[cfg(all(feature = "redis", unix))]
 pub use self::redis::RedisStore;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]

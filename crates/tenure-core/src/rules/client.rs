@@ -15,7 +15,7 @@ use super::change::{Change, Decision};
 use super::contact::{self, Before};
 use super::keys::{Capabilities, Key, Version};
 use super::leases::{self, Opening};
-use super::records::{Record, Seen, Value};
+use super::records::{Record, Seen, TtlUse, Value};
 use super::tickets::{self, Outcome};
 use super::view::{Standing, View};
 use super::{jobs, operators};
@@ -73,6 +73,8 @@ pub enum Act {
     Wishes(LeaseId),
     /// Looks after the namespace: which ttls are in use, given those of all leases that are not ended.
     DropTtls(BTreeSet<Duration>, Duration),
+    /// Deletes those of these leases that ended long ago.
+    Sweep(Vec<LeaseId>),
 }
 
 /// What came of it.
@@ -281,6 +283,7 @@ impl Client {
                 wants.len()
             }
             Act::Call(Request { call: Call::Release(leaves), .. }, _) => leaves.len(),
+            Act::Sweep(leases) => leases.len(),
             _ => 1,
         };
         Operation {
@@ -408,6 +411,21 @@ impl Client {
     #[must_use]
     pub fn seen(&self, key: &Key) -> Option<&Record> {
         self.records.get(key)
+    }
+
+    /// Whether a ttl was noted as in use long ago, so that it is worth looking whether any lease uses it still.
+    #[must_use]
+    pub fn may_have_unused_ttls(&self, env: &Env) -> bool {
+        let record = self.records.get(&Key::Ttls);
+        let Some((record, ttls)) = record.and_then(|record| Some((record, record.ttls()?))) else {
+            return false;
+        };
+        let now = record.seen.now.map(|now| now + env.at.shortest_since(record.seen.at));
+        let old = |used: &TtlUse| match (now, used.used) {
+            (Some(now), Some(used)) => now.since(used) >= leases::TTL_LINGERS,
+            _ => env.at.shortest_since(record.seen.first_at) >= leases::TTL_LINGERS,
+        };
+        ttls.uses.len() > 1 && ttls.uses.iter().any(old)
     }
 
     /// Whether there were more notices for this lease than fit; asked once.
@@ -555,7 +573,7 @@ impl Client {
                 Call::Claim(wants) => {
                     let mut keys: BTreeSet<Key> = [Key::Lease(request.lease)].into();
                     wants.iter().for_each(|want| {
-                        keys.extend(tickets::look_keys(&view, request.lease, &want.resource))
+                        keys.extend(tickets::look_keys(&view, request.lease, &want.resource));
                     });
                     keys
                 }
@@ -573,7 +591,7 @@ impl Client {
                 [Key::Resource(holder.resource.clone()), Key::Lease(holder.lease)].into()
             }
             Act::Prove(lease) => [Key::Lease(*lease)].into(),
-            Act::Wishes(_) | Act::DropTtls(..) => BTreeSet::new(),
+            Act::Wishes(_) | Act::DropTtls(..) | Act::Sweep(_) => BTreeSet::new(),
         }
     }
 
@@ -660,6 +678,7 @@ impl Client {
             Act::Publish(holder, payload) => jobs::publish(view, holder, payload).map(Said1::Published),
             Act::Prove(lease) => leases::close(view, *lease, Closing::Proved, false).map(Said1::Said),
             Act::Wishes(_) => Decision::Say(Said1::Onward),
+            Act::Sweep(leases) => leases::sweep(&view, leases[part]).map(|()| Said1::Onward),
             Act::DropTtls(in_use, linger) => {
                 if !view.has_fresh(&Key::Ttls) || !view.has_fresh(&Key::Meta) {
                     return Decision::Read([Key::Ttls, Key::Meta].into());

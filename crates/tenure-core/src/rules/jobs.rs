@@ -2,6 +2,7 @@
 //!
 //! What makes a claim good for once is `through`: it only rises, in the same change that names the one who runs it.
 
+use alloc::collections::BTreeSet;
 use alloc::vec;
 
 use super::change::{Change, Decision, Signal};
@@ -30,11 +31,11 @@ pub(super) fn step(view: View<'_>, step: &JobStep) -> Decision<JobSaid> {
         }
         JobAct::Attend { plan, from } => match owning(view, holder) {
             Ok(own) => attend(view, &own, plan, *from),
-            Err(decision) => decision,
+            Err(not) => not.decision(JobSaid::NotOwner),
         },
         JobAct::Begin(begin) => match owning(view, holder) {
             Ok(own) => self::begin(view, &own, *begin),
-            Err(decision) => decision,
+            Err(not) => not.decision(JobSaid::NotOwner),
         },
     }
 }
@@ -43,8 +44,7 @@ pub(super) fn step(view: View<'_>, step: &JobStep) -> Decision<JobSaid> {
 pub(super) fn publish(view: View<'_>, holder: &Holder, payload: &Payload) -> Decision<Published> {
     let own = match owning(view, holder) {
         Ok(own) => own,
-        Err(Decision::Read(keys)) => return Decision::Read(keys),
-        Err(_) => return Decision::Say(Published::NotOwner),
+        Err(not) => return not.decision(Published::NotOwner),
     };
     let message = Signal::Message {
         resource: holder.resource.clone(),
@@ -70,11 +70,27 @@ struct Owning<'a> {
     worker: &'a Label,
 }
 
+/// Somebody who says that it owns, and does not.
+enum NotOwning {
+    /// Or these have to be read first.
+    AsFarAsKnown(BTreeSet<Key>),
+    Surely,
+}
+
+impl NotOwning {
+    fn decision<T>(self, said: T) -> Decision<T> {
+        match self {
+            Self::AsFarAsKnown(keys) => Decision::Read(keys),
+            Self::Surely => Decision::Say(said),
+        }
+    }
+}
+
 /// The holder's ownership: the ticket under exactly this token is held by this lease, which lives.
-fn owning<'a>(view: View<'a>, holder: &'a Holder) -> Result<Owning<'a>, Decision<JobSaid>> {
+fn owning<'a>(view: View<'a>, holder: &'a Holder) -> Result<Owning<'a>, NotOwning> {
     let (resource_key, lease_key) = (Key::Resource(holder.resource.clone()), Key::Lease(holder.lease));
     let (Some(record), Some(lease_record)) = (view.get(&resource_key), view.get(&lease_key)) else {
-        return Err(Decision::Read([resource_key, lease_key].into()));
+        return Err(NotOwning::AsFarAsKnown([resource_key, lease_key].into()));
     };
     let resource = record.resource();
     let seat = resource.and_then(|resource| resource.seat_under(holder.token));
@@ -88,8 +104,8 @@ fn owning<'a>(view: View<'a>, holder: &'a Holder) -> Result<Owning<'a>, Decision
         (Some(resource), Some(seat), Some(lease)) => {
             Ok(Owning { holder, record, resource, seat, worker: &lease.label })
         }
-        _ if view.is_fresh(record) && view.is_fresh(lease_record) => Err(Decision::Say(JobSaid::NotOwner)),
-        _ => Err(Decision::Read([resource_key, lease_key].into())),
+        _ if view.is_fresh(record) && view.is_fresh(lease_record) => Err(NotOwning::Surely),
+        _ => Err(NotOwning::AsFarAsKnown([resource_key, lease_key].into())),
     }
 }
 

@@ -17,6 +17,13 @@ use crate::timing::LONGEST_TTL;
 /// A ttl that was noted so lately need not be noted again.
 const NOTED: Duration = Duration::from_secs(60);
 
+/// A ttl that no lease uses is forgotten so long after it was noted.
+pub const TTL_LINGERS: Duration = Duration::from_secs(3600);
+/// A lease that released everything before it ended is deleted after this: a late `open` must not make it again.
+const KEPT: Duration = Duration::from_secs(3600);
+/// One that did not may still be named by a resource.
+const KEPT_LONG: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// What a worker says when it opens a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Opening<'a> {
@@ -231,4 +238,21 @@ pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
 pub(super) fn rewritten(record: &Record, id: LeaseId, lease: Lease) -> Change {
     let signals = alloc::vec![Signal::Knock(id)];
     Change { signals, ..Change::of(Key::Lease(id), record.version, lease) }
+}
+
+/// Deletes a lease that ended long ago, with what its worker said.
+pub(super) fn sweep(view: &View<'_>, id: LeaseId) -> Decision<()> {
+    let (lease_key, info_key) = (Key::Lease(id), Key::Info(id));
+    let (Some(record), Some(info)) = (view.get(&lease_key), view.get(&info_key)) else {
+        return Decision::Read([lease_key, info_key].into());
+    };
+    let Some(ended) = record.lease().and_then(|lease| lease.ended) else { return Decision::Say(()) };
+    let kept = if ended.clean { KEPT } else { KEPT_LONG };
+    if view.ago(record, ended.at, record.seen.first_at) < kept {
+        return Decision::Say(());
+    }
+    let expect = alloc::vec![(info_key.clone(), info.version), (lease_key.clone(), record.version)];
+    let put = alloc::vec![(info_key, None), (lease_key, None)];
+    let from = ended.at.map(|at| at + kept);
+    Decision::commit(Change { expect, put, window: Window { from, until: None }, ..Change::default() }, ())
 }

@@ -484,9 +484,8 @@ impl<'a> Draft<'a> {
             return Decision::Read(look_keys(&self.view, own.id, self.name));
         }
         let mut first = self.knocks();
-        let mut before = waiters_before(&self.resource, own.id);
-        if before.all(|lease| self.dead.contains(&lease)) && !self.dead.is_empty() {
-            // Whoever is the first that is known to live clears the dead away: a release would be told to them.
+        if !self.dead.is_empty() {
+            // Whoever comes across dead waiters clears them away: a release would be told to them.
             let mut cleared = self.resource_as_known();
             let dead = |lease: &LeaseId| self.dead.contains(lease);
             cleared.queue.retain(|place| !dead(&place.lease));

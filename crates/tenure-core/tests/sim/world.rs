@@ -51,7 +51,7 @@ struct Entry {
 #[derive(Debug)]
 enum Event {
     ToStore(usize, Sent),
-    ToProcess(usize, News),
+    ToProcess(usize, Box<News>),
     Wake(usize, u64),
     WorkEnds(usize, ResourceName, Token),
     Resume(usize),
@@ -99,10 +99,10 @@ impl World {
         let names =
             (0..plan.resources).map(|n| ResourceName::new(&format!("r{n}")).expect("a name")).collect();
         let mut world = Self {
-            plan,
             rng,
             at: 0,
-            check: Checker::default(),
+            check: Checker::new(!plan.together),
+            plan,
             actors: Vec::new(),
             names,
             store,
@@ -148,7 +148,7 @@ impl World {
         }
         match event {
             Event::ToStore(actor, sent) => self.store_gets(actor, sent),
-            Event::ToProcess(actor, news) => self.process_gets(actor, news),
+            Event::ToProcess(actor, news) => self.process_gets(actor, *news),
             Event::Wake(actor, wake) if self.actors[actor].wake == wake => {
                 self.worker_gets(actor, Input::Tick);
             }
@@ -197,7 +197,7 @@ impl World {
             Message::Rest(life, sending, from) => {
                 let to = sending.change.put.len();
                 let (fate, applied) = self.store.commit(self.at, life, &sending, from..to);
-                self.applied(actor, life, &sending, applied);
+                self.applied(actor, life, applied);
                 Reply::Committed(vec![fate])
             }
         };
@@ -223,7 +223,7 @@ impl World {
             let puts = sending.change.put.len();
             if alone && !self.plan.together && puts > 1 {
                 let (fate, applied) = self.store.commit(self.at, life, &sending, 0..1);
-                self.applied(actor, life, &sending, applied);
+                self.applied(actor, life, applied);
                 if matches!(fate, Fate::Done(_)) {
                     let (_, _, delay, _) = self.weather();
                     let sent = Sent { asking, trip, what: Message::Rest(life, sending, 1) };
@@ -233,7 +233,7 @@ impl World {
                 fates.push(fate);
             } else {
                 let (fate, applied) = self.store.commit(self.at, life, &sending, 0..puts);
-                self.applied(actor, life, &sending, applied);
+                self.applied(actor, life, applied);
                 fates.push(fate);
             }
         }
@@ -241,12 +241,12 @@ impl World {
     }
 
     /// Looks at what a change did, and passes on what it says.
-    fn applied(&mut self, actor: usize, life: Incarnation, sending: &Sending, applied: Applied) {
+    fn applied(&mut self, actor: usize, life: Incarnation, applied: Applied) {
         if let Some(what) = applied.forbidden {
             self.check.fail("S6", self.at, what);
         }
         for event in &applied.history {
-            self.see_grant(actor, sending, event);
+            self.see_grant(actor, event);
         }
         for signal in applied.signals {
             self.pass_on(life, signal, &applied.written);
@@ -299,23 +299,24 @@ impl World {
     }
 
     /// Every grant is checked when the store makes it: by then, whoever had the ticket must have stopped. Where the store
-    /// cannot compare all that a grant expects it counts later, and is checked when its work starts.
-    fn see_grant(&mut self, actor: usize, sending: &Sending, event: &Past) {
-        if event.what != Happened::Granted {
-            return;
+    /// cannot compare all that a grant expects, it is one only when its worker takes it up.
+    fn see_grant(&mut self, actor: usize, event: &Past) {
+        if event.what == Happened::Granted && self.plan.together {
+            let record = self.store.resource(&event.resource);
+            let lease = record.and_then(|record| record.seat_under(event.grant.token)).map(|seat| seat.lease);
+            if let Some(lease) = lease {
+                self.check_grant(actor, lease, &event.resource, event.grant);
+            }
         }
-        let resource = &event.resource;
-        let Some(record) = self.store.resource(resource) else { return };
-        let Some(seat) = record.seat_under(event.grant.token) else { return };
-        let (lease, tickets) = (seat.lease, record.tickets);
-        let together = self.plan.together && !sending.change.expect.is_empty();
-        let sights = |of: &dyn Fn(&Actor) -> Option<Grant>| match together {
-            true => self.sights(actor, of),
-            false => Vec::new(),
-        };
-        let believing = sights(&|other| other.believes(self.at, resource));
-        let working = sights(&|other| other.works(resource));
-        let own = (lease, Sight { actor, grant: event.grant });
+    }
+
+    fn check_grant(&mut self, actor: usize, lease: LeaseId, resource: &ResourceName, grant: Grant) {
+        // When a grant is seen only as its work starts, K may have been lowered since.
+        let tickets = self.store.resource(resource).filter(|_| self.plan.together);
+        let tickets = tickets.map_or(u32::MAX, |record| record.tickets);
+        let believing = self.sights(actor, |other| other.believes(self.at, resource));
+        let working = self.sights(actor, |other| other.works(resource));
+        let own = (lease, Sight { actor, grant });
         self.check.granted(self.at, resource, tickets, own, &believing, &working);
     }
 
@@ -343,10 +344,10 @@ impl World {
         }
         let (send, again, delay, other) = self.weather();
         if again {
-            self.after(other, Event::ToProcess(actor, news.clone()));
+            self.after(other, Event::ToProcess(actor, Box::new(news.clone())));
         }
         if send {
-            self.after(delay, Event::ToProcess(actor, news));
+            self.after(delay, Event::ToProcess(actor, Box::new(news)));
         }
     }
 
@@ -404,7 +405,7 @@ impl World {
                 match said {
                     Reply::Read(found) => actor.client.read(&env, &mut held.operation, shown, found),
                     Reply::Committed(fates) => {
-                        actor.client.committed(&env, &mut held.operation, shown, fates)
+                        actor.client.committed(&env, &mut held.operation, shown, fates);
                     }
                     Reply::LostNothing(lost) => actor.client.lost_nothing(&mut held.operation, lost),
                     Reply::Listed(names) => actor.client.listed(&mut held.operation, names),
@@ -452,7 +453,7 @@ impl World {
             Step::Wait(span) => {
                 let span = actor.real(span);
                 actor.asking.insert(asking, held);
-                return self.after(span, Event::ToProcess(index, News::Go { asking, trip }));
+                return self.after(span, Event::ToProcess(index, Box::new(News::Go { asking, trip })));
             }
             Step::Read(keys) => Message::Read(keys),
             Step::Commit(life, sendings) => Message::Commit(life, sendings),
@@ -581,6 +582,11 @@ impl World {
     }
 
     fn start(&mut self, index: usize, resource: &ResourceName, grant: Grant) {
+        if !self.plan.together
+            && let Some(lease) = self.actors[index].worker.lease()
+        {
+            self.check_grant(index, lease, resource, grant);
+        }
         self.check.started(self.at, resource, Sight { actor: index, grant });
         if self.actors[index].works.contains_key(resource) {
             self.check.fail(
@@ -904,7 +910,7 @@ impl World {
                         let stops = !self.plan.together && puts > 1 && !self.calm && self.rng.chance(300);
                         let until = if stops { 1 } else { puts };
                         let (fate, applied) = self.store.commit(at, life, sending, 0..until);
-                        self.applied(usize::MAX, life, sending, applied);
+                        self.applied(usize::MAX, life, applied);
                         if stops {
                             return None;
                         }

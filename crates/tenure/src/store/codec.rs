@@ -1,6 +1,22 @@
 //! How records are written down: the names of their keys and, as JSON, their values.
 
-use tenure_core::{Key, LeaseId, ResourceName};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value as Json};
+use tenure_core::rules::{
+    Ended, Event, Info, Job, Lease, Meta, Place, Quarantine, Resource, Rest, Run, Runs, Seat, SetBy, Time,
+    TtlUse, Ttls, Value,
+};
+use tenure_core::{
+    Closing, Grant, Happened, Incarnation, JobCounts, JobRecord, JobState, Key, LONGEST_TTL, Label, LeaseId,
+    Message, Metadata, Note, Notice, Occurrence, Payload, Plan, ResourceName, Seq, StoreTime, Term, Ticket,
+    Token, Version, WallTime, Wish,
+};
+
+use super::backend::Text;
+use crate::Error;
 
 /// The name of a record in a database, such as `resource/nightly-report` or `lease/00f3..`.
 #[must_use]
@@ -31,6 +47,660 @@ pub fn key_of(name: &str) -> Option<Key> {
         Some(("runs", name)) => ResourceName::new(name).ok().map(Key::Runs),
         _ => None,
     }
+}
+
+/// The format of the records that this version writes. A record says which one a writer has to know.
+const FORMAT: u64 = 1;
+
+/// Writes a record down, with how often it has been written.
+pub(crate) fn encode(value: &Value, revision: u64) -> Text {
+    let mut fields = Map::new();
+    fields.insert("format".to_owned(), FORMAT.into());
+    fields.insert("rev".to_owned(), revision.into());
+    let mut write = Writer(&mut fields);
+    match value {
+        Value::Meta(meta) => write.meta(meta),
+        Value::Ttls(ttls) => write.ttls(ttls),
+        Value::Lease(lease) => write.lease(lease),
+        Value::Info(info) => write.info(info),
+        Value::Resource(resource) => write.resource(resource),
+        Value::Runs(runs) => write.runs(runs),
+    }
+    Json::Object(fields).to_string().into()
+}
+
+/// Reads a record, and how often it has been written.
+///
+/// # Errors
+/// When it is damaged, or was written by a version whose records this one does not know.
+pub(crate) fn decode(key: &Key, text: &str) -> Result<(u64, Value), Error> {
+    let damaged = |what: &str| Error::corrupt(format!("the record `{}` cannot be read: {what}", shown(key)));
+    let Ok(Json::Object(fields)) = serde_json::from_str(text) else {
+        return Err(damaged("it is not a JSON object"));
+    };
+    let mut read = Reader { fields };
+    let format = read.number("format").map_err(|what| damaged(&what))?;
+    if format > FORMAT {
+        return Err(Error::refused(format!(
+            "the record `{}` has format {format}, and this version knows up to {FORMAT}: use a newer version of Tenure",
+            shown(key)
+        )));
+    }
+    let record = read.number("rev").and_then(|revision| {
+        let value = match key {
+            Key::Meta => Value::Meta(read.meta()?),
+            Key::Ttls => Value::Ttls(read.ttls()?),
+            Key::Lease(_) => Value::Lease(read.lease()?),
+            Key::Info(_) => Value::Info(read.info()?),
+            Key::Resource(_) => Value::Resource(read.resource()?),
+            Key::Runs(_) => Value::Runs(read.runs()?),
+        };
+        Ok((revision, value))
+    });
+    record.map_err(|what| damaged(&what))
+}
+
+/// The name of a record as errors show it: without the id of a lease.
+fn shown(key: &Key) -> String {
+    match key {
+        Key::Lease(_) => "lease/..".to_owned(),
+        Key::Info(_) => "info/..".to_owned(),
+        other => key_name(other),
+    }
+}
+
+pub(crate) fn hex(number: u128) -> Json {
+    format!("{number:032x}").into()
+}
+
+/// Puts fields into a JSON object. What is absent, empty or false is left out.
+struct Writer<'a>(&'a mut Map<String, Json>);
+
+impl Writer<'_> {
+    fn put(&mut self, name: &str, value: impl Into<Json>) {
+        self.0.insert(name.to_owned(), value.into());
+    }
+
+    fn time(&mut self, name: &str, time: Time) {
+        if let Some(time) = time {
+            self.put(name, time.as_micros());
+        }
+    }
+
+    fn span(&mut self, name: &str, span: Duration) {
+        self.put(name, u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    fn rest(&mut self, rest: &Rest) {
+        for (name, text) in rest {
+            // It was JSON when it was read.
+            if let Ok(value) = serde_json::from_str::<Json>(text) {
+                self.0.entry(name.clone()).or_insert(value);
+            }
+        }
+    }
+
+    fn meta(&mut self, meta: &Meta) {
+        self.put("life", hex(meta.life.0));
+        self.span("longest_us", meta.longest);
+        if let Some(quarantine) = &meta.quarantine {
+            self.put(
+                "quarantine",
+                object(|write| {
+                    write.time("since", quarantine.since);
+                    write.put("mark", quarantine.mark);
+                    if let Some(from) = quarantine.from {
+                        write.put("from", hex(from.0));
+                    }
+                }),
+            );
+        }
+        self.put("floor", meta.floor.0);
+        self.put("secret", hex(meta.secret));
+        self.rest(&meta.rest);
+    }
+
+    fn ttls(&mut self, ttls: &Ttls) {
+        let uses = ttls.uses.iter().map(|used| {
+            object(|write| {
+                write.span("ttl_us", used.ttl);
+                write.time("used", used.used);
+            })
+        });
+        self.put("uses", uses.collect::<Vec<_>>());
+        self.rest(&ttls.rest);
+    }
+
+    fn lease(&mut self, lease: &Lease) {
+        self.put("label", lease.label.as_str());
+        self.span("ttl_us", lease.ttl);
+        self.time("opened", lease.opened);
+        self.time("renewed", lease.renewed);
+        self.put("seq", lease.seq.0);
+        if !lease.notices.is_empty() {
+            let notices = lease.notices.iter().map(|notice| {
+                object(|write| {
+                    write.put("resource", notice.resource.as_str());
+                    write.put("token", notice.token.0);
+                    write.put("wish", wish_name(notice.wish));
+                })
+            });
+            self.put("notices", notices.collect::<Vec<_>>());
+        }
+        if lease.all {
+            self.put("all", true);
+        }
+        if let Some(ended) = &lease.ended {
+            self.put(
+                "ended",
+                object(|write| {
+                    write.time("at", ended.at);
+                    write.put("why", closing_name(ended.why));
+                    write.put("clean", ended.clean);
+                }),
+            );
+        }
+        self.rest(&lease.rest);
+    }
+
+    fn info(&mut self, info: &Info) {
+        // As text: it comes back as it was.
+        self.put("metadata", info.metadata.as_str());
+        if let Some(witness) = &info.witness {
+            self.put("witness", &**witness);
+        }
+        self.rest(&info.rest);
+    }
+
+    fn resource(&mut self, resource: &Resource) {
+        self.put("tickets", resource.tickets);
+        self.put(
+            "set_by",
+            object(|write| {
+                write.time("opened", resource.set_by.opened);
+                write.put("lease", hex(resource.set_by.lease.0));
+            }),
+        );
+        self.put("term", resource.term.0);
+        self.put("token", resource.token.0);
+        self.put("arrivals", resource.arrivals);
+        let owners = resource.seats.iter().map(|seat| {
+            object(|write| {
+                write.grant(seat.grant);
+                write.put("lease", hex(seat.lease.0));
+                write.time("since", seat.since);
+                if let Some(wish) = seat.wish {
+                    write.put("wish", wish_name(wish));
+                }
+            })
+        });
+        self.put("owners", owners.collect::<Vec<_>>());
+        self.time("freed", resource.freed);
+        self.put("frees", resource.frees);
+        let queue = resource.queue.iter().map(|place| {
+            object(|write| {
+                write.put("lease", hex(place.lease.0));
+                write.put("arrival", place.arrival);
+                if place.priority != 0 {
+                    write.put("priority", place.priority);
+                }
+                if place.named != 0 {
+                    write.put("named", place.named);
+                }
+                write.span("step_us", place.step);
+            })
+        });
+        self.put("queue", queue.collect::<Vec<_>>());
+        if let Some(job) = &resource.job {
+            self.put("job", object(|write| write.job(job)));
+        }
+        self.rest(&resource.rest);
+    }
+
+    fn grant(&mut self, grant: Grant) {
+        self.put("ticket", grant.ticket.0);
+        self.put("term", grant.term.0);
+        self.put("token", grant.token.0);
+    }
+
+    fn job(&mut self, job: &Job) {
+        self.put("plan", job.plan.as_str());
+        self.put("through", job.through.as_millis());
+        let JobCounts { ran, failed, interrupted, missed, skipped } = job.counts;
+        self.put(
+            "counts",
+            object(|write| {
+                write.put("ran", ran);
+                write.put("failed", failed);
+                write.put("interrupted", interrupted);
+                write.put("missed", missed);
+                write.put("skipped", skipped);
+            }),
+        );
+        if let Some(run) = &job.latest {
+            self.put(
+                "latest",
+                object(|write| {
+                    write.time("began", run.began);
+                    write.run(&run.record);
+                }),
+            );
+        }
+    }
+
+    fn runs(&mut self, runs: &Runs) {
+        let all = runs.runs.iter().map(|run| object(|write| write.run(run)));
+        self.put("runs", all.collect::<Vec<_>>());
+        self.rest(&runs.rest);
+    }
+
+    fn run(&mut self, run: &JobRecord) {
+        self.put("occurrence", run.occurrence.as_millis());
+        self.put("attempt", run.attempt);
+        self.put("token", run.token.0);
+        self.put("key_token", run.key_token.0);
+        self.put("worker", run.worker.as_str());
+        self.put("began_at", run.began_at.as_micros());
+        self.put("state", state_name(run.state));
+        if let Some(took) = run.took {
+            self.span("took_us", took);
+        }
+        self.put("missed", run.missed);
+        self.put("skipped", run.skipped);
+        if !run.note.as_str().is_empty() {
+            self.put("note", run.note.as_str());
+        }
+    }
+}
+
+fn object(write: impl FnOnce(&mut Writer<'_>)) -> Json {
+    let mut fields = Map::new();
+    write(&mut Writer(&mut fields));
+    Json::Object(fields)
+}
+
+/// Takes fields out of a JSON object; what is left over at the end is kept as it is.
+struct Reader {
+    fields: Map<String, Json>,
+}
+
+/// What is wrong with a record.
+type Read<T> = Result<T, String>;
+
+impl Reader {
+    fn of(value: Json, name: &str) -> Read<Self> {
+        match value {
+            Json::Object(fields) => Ok(Self { fields }),
+            _ => Err(format!("`{name}` is not an object")),
+        }
+    }
+
+    fn number(&mut self, name: &str) -> Read<u64> {
+        self.maybe_number(name)?.ok_or_else(|| format!("`{name}` is missing"))
+    }
+
+    fn maybe_number(&mut self, name: &str) -> Read<Option<u64>> {
+        let Some(value) = self.fields.remove(name) else { return Ok(None) };
+        value.as_u64().map(Some).ok_or_else(|| format!("`{name}` is not a number"))
+    }
+
+    fn small(&mut self, name: &str) -> Read<u32> {
+        u32::try_from(self.number(name)?).map_err(|_| format!("`{name}` is too large"))
+    }
+
+    fn text(&mut self, name: &str) -> Read<String> {
+        self.maybe_text(name)?.ok_or_else(|| format!("`{name}` is missing"))
+    }
+
+    fn maybe_text(&mut self, name: &str) -> Read<Option<String>> {
+        match self.fields.remove(name) {
+            None => Ok(None),
+            Some(Json::String(text)) => Ok(Some(text)),
+            Some(_) => Err(format!("`{name}` is not text")),
+        }
+    }
+
+    fn hex(&mut self, name: &str) -> Read<u128> {
+        let text = self.text(name)?;
+        u128::from_str_radix(&text, 16).map_err(|_| format!("`{name}` is not a hexadecimal number"))
+    }
+
+    fn flag(&mut self, name: &str) -> Read<bool> {
+        match self.fields.remove(name) {
+            None => Ok(false),
+            Some(Json::Bool(flag)) => Ok(flag),
+            Some(_) => Err(format!("`{name}` is neither true nor false")),
+        }
+    }
+
+    fn time(&mut self, name: &str) -> Read<Time> {
+        Ok(self.maybe_number(name)?.map(StoreTime::from_micros))
+    }
+
+    fn span(&mut self, name: &str) -> Read<Duration> {
+        Ok(Duration::from_micros(self.number(name)?))
+    }
+
+    fn list(&mut self, name: &str) -> Read<Vec<Self>> {
+        match self.fields.remove(name) {
+            None => Ok(Vec::new()),
+            Some(Json::Array(items)) => items.into_iter().map(|item| Self::of(item, name)).collect(),
+            Some(_) => Err(format!("`{name}` is not a list")),
+        }
+    }
+
+    fn part(&mut self, name: &str) -> Read<Option<Self>> {
+        self.fields.remove(name).map(|value| Self::of(value, name)).transpose()
+    }
+
+    fn name(&mut self, name: &str) -> Read<ResourceName> {
+        ResourceName::new(&self.text(name)?).map_err(|error| error.to_string())
+    }
+
+    fn label(&mut self, name: &str) -> Read<Label> {
+        Label::new(&self.text(name)?).map_err(|error| error.to_string())
+    }
+
+    fn rest(&mut self) -> Rest {
+        let left = std::mem::take(&mut self.fields).into_iter();
+        left.map(|(name, value)| (name, value.to_string().into())).collect()
+    }
+
+    fn meta(&mut self) -> Read<Meta> {
+        let quarantine = self.part("quarantine")?.map(|mut part| {
+            let from =
+                if part.fields.contains_key("from") { Some(Incarnation(part.hex("from")?)) } else { None };
+            Ok::<_, String>(Quarantine { since: part.time("since")?, mark: part.number("mark")?, from })
+        });
+        Ok(Meta {
+            life: Incarnation(self.hex("life")?),
+            // Whoever wrote more than that would have nothing granted for as long.
+            longest: self.span("longest_us")?.min(LONGEST_TTL),
+            quarantine: quarantine.transpose()?,
+            floor: Token(self.number("floor")?),
+            secret: self.hex("secret")?,
+            rest: self.rest(),
+        })
+    }
+
+    fn ttls(&mut self) -> Read<Ttls> {
+        let uses = self.list("uses")?.into_iter();
+        let uses = uses.map(|mut used| {
+            Ok::<_, String>(TtlUse { ttl: used.span("ttl_us")?.min(LONGEST_TTL), used: used.time("used")? })
+        });
+        Ok(Ttls { uses: uses.collect::<Read<_>>()?, rest: self.rest() })
+    }
+
+    fn lease(&mut self) -> Read<Lease> {
+        let notices = self.list("notices")?.into_iter().map(|mut notice| {
+            Ok::<_, String>(Notice {
+                resource: notice.name("resource")?,
+                token: Token(notice.number("token")?),
+                wish: wish_of(&notice.text("wish")?)?,
+            })
+        });
+        let ended = self.part("ended")?.map(|mut ended| {
+            let why = closing_of(&ended.text("why")?)?;
+            Ok::<_, String>(Ended { at: ended.time("at")?, why, clean: ended.flag("clean")? })
+        });
+        Ok(Lease {
+            ttl: self.span("ttl_us")?.min(LONGEST_TTL),
+            label: self.label("label")?,
+            opened: self.time("opened")?,
+            renewed: self.time("renewed")?,
+            seq: Seq(self.number("seq")?),
+            notices: notices.collect::<Read<_>>()?,
+            all: self.flag("all")?,
+            ended: ended.transpose()?,
+            rest: self.rest(),
+        })
+    }
+
+    fn info(&mut self) -> Read<Info> {
+        Ok(Info {
+            metadata: Metadata::new(&self.text("metadata")?).map_err(|error| error.to_string())?,
+            witness: self.maybe_text("witness")?.map(Into::into),
+            rest: self.rest(),
+        })
+    }
+
+    fn resource(&mut self) -> Read<Resource> {
+        let mut set_by = self.part("set_by")?.ok_or("`set_by` is missing")?;
+        let seats = self.list("owners")?.into_iter().map(|mut seat| {
+            Ok::<_, String>(Seat {
+                grant: seat.grant()?,
+                lease: LeaseId(seat.hex("lease")?),
+                since: seat.time("since")?,
+                wish: seat.maybe_text("wish")?.map(|wish| wish_of(&wish)).transpose()?,
+            })
+        });
+        let queue = self.list("queue")?.into_iter().map(|mut place| {
+            Ok::<_, String>(Place {
+                lease: LeaseId(place.hex("lease")?),
+                priority: place.priority()?,
+                named: place.maybe_number("named")?.unwrap_or(0),
+                arrival: place.number("arrival")?,
+                step: place.span("step_us")?,
+            })
+        });
+        Ok(Resource {
+            tickets: self.small("tickets")?,
+            set_by: SetBy { opened: set_by.time("opened")?, lease: LeaseId(set_by.hex("lease")?) },
+            term: Term(self.number("term")?),
+            token: Token(self.number("token")?),
+            arrivals: self.number("arrivals")?,
+            seats: seats.collect::<Read<_>>()?,
+            freed: self.time("freed")?,
+            frees: self.number("frees")?,
+            queue: queue.collect::<Read<_>>()?,
+            job: self.part("job")?.map(|mut job| job.job()).transpose()?,
+            rest: self.rest(),
+        })
+    }
+
+    fn priority(&mut self) -> Read<i32> {
+        let Some(value) = self.fields.remove("priority") else { return Ok(0) };
+        let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
+        number.ok_or_else(|| "`priority` is not a number".to_owned())
+    }
+
+    fn grant(&mut self) -> Read<Grant> {
+        Ok(Grant {
+            ticket: Ticket(self.small("ticket")?),
+            term: Term(self.number("term")?),
+            token: Token(self.number("token")?),
+        })
+    }
+
+    fn job(&mut self) -> Read<Job> {
+        let mut counts = self.part("counts")?.ok_or("`counts` is missing")?;
+        let latest = self.part("latest")?.map(|mut latest| {
+            let began = latest.time("began")?;
+            Ok::<_, String>(Run { record: latest.run()?, began })
+        });
+        Ok(Job {
+            plan: Plan::new(&self.text("plan")?).map_err(|error| error.to_string())?,
+            through: self.occurrence("through")?,
+            counts: JobCounts {
+                ran: counts.number("ran")?,
+                failed: counts.number("failed")?,
+                interrupted: counts.number("interrupted")?,
+                missed: counts.number("missed")?,
+                skipped: counts.number("skipped")?,
+            },
+            latest: latest.transpose()?,
+        })
+    }
+
+    fn occurrence(&mut self, name: &str) -> Read<Occurrence> {
+        Occurrence::new(self.number(name)?).map_err(|error| error.to_string())
+    }
+
+    fn runs(&mut self) -> Read<Runs> {
+        let runs = self.list("runs")?.into_iter().map(|mut run| run.run());
+        Ok(Runs { runs: runs.collect::<Read<_>>()?, rest: self.rest() })
+    }
+
+    fn run(&mut self) -> Read<JobRecord> {
+        Ok(JobRecord {
+            occurrence: self.occurrence("occurrence")?,
+            attempt: self.small("attempt")?,
+            token: Token(self.number("token")?),
+            key_token: Token(self.number("key_token")?),
+            worker: self.label("worker")?,
+            began_at: WallTime::from_micros(self.number("began_at")?),
+            state: state_of(&self.text("state")?)?,
+            took: self.maybe_number("took_us")?.map(Duration::from_micros),
+            missed: self.small("missed")?,
+            skipped: self.small("skipped")?,
+            note: Note::of(&self.maybe_text("note")?.unwrap_or_default()),
+        })
+    }
+}
+
+/// The names of the variants of an enum, each way.
+macro_rules! names {
+    ($name:ident $of:ident $type:ident $($text:literal $variant:ident)+) => {
+        #[allow(unreachable_patterns)] // Some of them may grow.
+        fn $name(value: $type) -> &'static str {
+            match value {
+                $($type::$variant => $text,)+
+                _ => "unknown",
+            }
+        }
+
+        fn $of(text: &str) -> Read<$type> {
+            match text {
+                $($text => Ok($type::$variant),)+
+                other => Err(format!("{other:?} is not known")),
+            }
+        }
+    };
+}
+
+names!(wish_name wish_of Wish "lowered" Lowered "asked" Asked "evicted" Evicted);
+names!(closing_name closing_of Closing "left" Left "expired" Expired "proved" Proved);
+names!(state_name state_of JobState "running" Running "ran" Ran "failed" Failed "interrupted" Interrupted);
+names!(
+    happened_name happened_of Happened
+    "granted" Granted "released" Released "failed" Failed "stepped-down" SteppedDown "expired" Expired "died" Died
+    "evicted" Evicted
+);
+
+/// Writes a line of the history down; when it happened is the store's to know.
+pub(crate) fn encode_event(event: &Event) -> Text {
+    let line = object(|write| {
+        write.put("resource", event.resource.as_str());
+        write.put("worker", event.worker.as_str());
+        write.grant(event.grant);
+        write.put("what", happened_name(event.what));
+    });
+    line.to_string().into()
+}
+
+/// Reads a line of the history.
+pub(crate) fn decode_event(at: Time, text: &str) -> Result<Event, Error> {
+    let damaged = |what: String| Error::corrupt(format!("a line of the history cannot be read: {what}"));
+    let fields = serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
+    let read = || {
+        let mut read = Reader::of(fields, "line")?;
+        Ok::<_, String>(Event {
+            at,
+            resource: read.name("resource")?,
+            worker: read.label("worker")?,
+            grant: read.grant()?,
+            what: happened_of(&read.text("what")?)?,
+        })
+    };
+    read().map_err(damaged)
+}
+
+/// A signal as it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    /// A ticket may be free; with the record that says so, if it fits.
+    Look {
+        resource: ResourceName,
+        after: Duration,
+        told: Option<Told>,
+    },
+    Ended(LeaseId),
+    Knock,
+    Message {
+        message: Message,
+        number: u64,
+    },
+}
+
+/// A record inside of a signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) life: Incarnation,
+    pub(crate) version: Version,
+    pub(crate) text: Text,
+}
+
+/// Writes a signal down. The record in it is left out where the text would be longer than `most` bytes.
+pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
+    let write = |with_record: bool| {
+        object(|write| match spoken {
+            Spoken::Look { resource, after, told } => {
+                write.put("look", resource.as_str());
+                write.span("after_us", *after);
+                if let Some(told) = told.as_ref().filter(|_| with_record) {
+                    write.put("life", hex(told.life.0));
+                    write.put("version", told.version.0);
+                    write.put("record", told.text.as_str());
+                }
+            }
+            Spoken::Ended(lease) => write.put("ended", hex(lease.0)),
+            Spoken::Knock => write.put("knock", true),
+            Spoken::Message { message, number } => {
+                write.put("message", message.resource.as_str());
+                write.put("ticket", message.ticket.0);
+                write.put("token", message.token.0);
+                write.put("number", *number);
+                write.put("bytes", STANDARD.encode(message.bytes()));
+            }
+        })
+        .to_string()
+    };
+    let whole = write(true);
+    if whole.len() <= most { whole.into() } else { write(false).into() }
+}
+
+/// Reads a signal; nothing if it is none of ours.
+pub(crate) fn decode_signal(text: &str) -> Option<Spoken> {
+    let mut read = Reader::of(serde_json::from_str(text).ok()?, "signal").ok()?;
+    if read.fields.contains_key("look") {
+        let told = match read.maybe_text("record").ok()? {
+            Some(record) => Some(Told {
+                life: Incarnation(read.hex("life").ok()?),
+                version: Version(read.number("version").ok()?),
+                text: record.into(),
+            }),
+            None => None,
+        };
+        return Some(Spoken::Look {
+            resource: read.name("look").ok()?,
+            after: read.span("after_us").ok()?,
+            told,
+        });
+    }
+    if read.fields.contains_key("ended") {
+        return Some(Spoken::Ended(LeaseId(read.hex("ended").ok()?)));
+    }
+    if read.fields.contains_key("message") {
+        let payload = STANDARD.decode(read.text("bytes").ok()?).ok()?;
+        let message = Message {
+            resource: read.name("message").ok()?,
+            ticket: Ticket(read.small("ticket").ok()?),
+            token: Token(read.number("token").ok()?),
+            payload: Payload::new(&payload).ok()?,
+        };
+        return Some(Spoken::Message { message, number: read.number("number").ok()? });
+    }
+    read.flag("knock").ok()?.then_some(Spoken::Knock)
 }
 
 #[cfg(test)]

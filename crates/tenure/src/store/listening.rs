@@ -1,0 +1,340 @@
+//! What a process hears from a store: hints for its leases, the ends of those whom they wait for, messages.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tenure_core::rules::{Act, Found, Key, Record, Value};
+use tenure_core::{Hint, LeaseId, Message, ResourceName};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::backend::{Backend, Channel, Heard, Proof, Signals, Subscriptions};
+use super::codec::{self, Spoken, Told};
+use super::records::Inner;
+use super::{Hints, Messages};
+use crate::Error;
+
+/// How many owners a waiter follows, and how far back in the queue somebody does.
+const FOLLOWED: usize = 8;
+const FOLLOWERS: u32 = 2;
+/// How many numbers of messages are remembered, so that one that comes twice is dropped.
+const NUMBERS: usize = 64;
+
+/// Names the channels of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Secret(u128);
+
+impl Secret {
+    /// Where the worker of this lease hears hints.
+    pub(super) fn lease(self, lease: LeaseId) -> Channel {
+        self.channel(b"lease", &lease.0.to_be_bytes())
+    }
+
+    /// Where others hear that this lease has ended.
+    pub(super) fn end(self, lease: LeaseId) -> Channel {
+        self.channel(b"end", &lease.0.to_be_bytes())
+    }
+
+    /// Where all hear what the owners of this resource send.
+    pub(super) fn messages(self, resource: &ResourceName) -> Channel {
+        self.channel(b"messages", resource.as_str().as_bytes())
+    }
+
+    fn channel(self, kind: &[u8], name: &[u8]) -> Channel {
+        let mut hash = Sha256::new();
+        hash.update(self.0.to_be_bytes());
+        hash.update(kind);
+        hash.update([0]);
+        hash.update(name);
+        let hash = hash.finalize();
+        let hex: String = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();
+        Channel::new(format!("t_{hex}"))
+    }
+}
+
+/// Whom this process listens to.
+#[derive(Debug, Default)]
+pub(super) struct Listening {
+    line: Option<Line>,
+    hints: HashMap<LeaseId, mpsc::UnboundedSender<Hint>>,
+    messages: HashMap<ResourceName, Vec<mpsc::UnboundedSender<Message>>>,
+    numbers: VecDeque<u64>,
+    /// Who of us waits for what, and who owns it.
+    waits: BTreeMap<(LeaseId, ResourceName), Waits>,
+    /// Whose ends we hear.
+    followed: HashSet<LeaseId>,
+    deaths: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Waits {
+    owners: BTreeSet<LeaseId>,
+}
+
+/// A connection over which signals come.
+#[derive(Debug)]
+struct Line {
+    secret: Secret,
+    subscriptions: Arc<dyn Subscriptions>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.deaths.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Listening {
+    /// The connection was lost, or its channels have other names now: everybody has to subscribe again.
+    fn hang_up(&mut self) {
+        self.line = None;
+        self.hints.clear();
+        self.messages.clear();
+        self.followed.clear();
+    }
+
+    /// Hints that lease, and forgets it if nobody listens any more.
+    fn hint(&mut self, hint: Hint) {
+        let lease = hint.lease;
+        if self.hints.get(&lease).is_some_and(|to| to.send(hint).is_err()) {
+            self.hints.remove(&lease);
+        }
+    }
+}
+
+impl<B: Backend> Inner<B> {
+    pub(super) fn secret(&self) -> Option<Secret> {
+        let client = self.client();
+        client.seen(&Key::Meta).and_then(Record::meta).map(|meta| Secret(meta.secret))
+    }
+
+    /// Subscribes to the hints for a lease.
+    pub(super) async fn hints(self: &Arc<Self>, lease: LeaseId) -> Result<Hints, Error> {
+        let (secret, subscriptions) = self.listen().await?;
+        let (to, hints) = mpsc::unbounded_channel();
+        self.listening().hints.insert(lease, to);
+        subscriptions.follow(secret.lease(lease)).await?;
+        Ok(hints)
+    }
+
+    /// Subscribes to what the owners of a resource send.
+    pub(super) async fn subscribe(self: &Arc<Self>, resource: &ResourceName) -> Result<Messages, Error> {
+        let (secret, subscriptions) = self.listen().await?;
+        let (to, messages) = mpsc::unbounded_channel();
+        self.listening().messages.entry(resource.clone()).or_default().push(to);
+        subscriptions.follow(secret.messages(resource)).await?;
+        Ok(messages)
+    }
+
+    /// The connection over which signals come; made if there is none, or if the namespace names its channels anew.
+    async fn listen(self: &Arc<Self>) -> Result<(Secret, Arc<dyn Subscriptions>), Error> {
+        let secret = match self.secret() {
+            Some(secret) => secret,
+            None => {
+                // Any question makes the first contact.
+                self.run(Act::Wishes(LeaseId(0))).await?;
+                self.secret()
+                    .ok_or_else(|| Error::unavailable("the store has another life since just now"))?
+            }
+        };
+        if let Some(line) = &self.listening().line
+            && line.secret == secret
+            && !line.task.is_finished()
+        {
+            return Ok((secret, line.subscriptions.clone()));
+        }
+        let (subscriptions, signals) = self.backend.listen().await?;
+        let mut listening = self.listening();
+        if let Some(line) = &listening.line
+            && line.secret == secret
+            && !line.task.is_finished()
+        {
+            // Somebody else was quicker.
+            return Ok((secret, line.subscriptions.clone()));
+        }
+        listening.hang_up();
+        let inner = Arc::downgrade(self);
+        let task = tokio::spawn(async move {
+            let mut signals: Signals = signals;
+            while let Some(heard) = signals.recv().await {
+                let Some(inner) = inner.upgrade() else { return };
+                inner.hear(&heard);
+            }
+            if let Some(inner) = inner.upgrade() {
+                inner.listening().hang_up();
+            }
+        });
+        listening.line = Some(Line { secret, subscriptions: subscriptions.clone(), task });
+        Ok((secret, subscriptions))
+    }
+
+    fn hear(&self, heard: &Heard) {
+        let Some(spoken) = codec::decode_signal(heard.text.as_str()) else { return };
+        match spoken {
+            Spoken::Look { resource, after, told } => {
+                if let Some(told) = told {
+                    self.told(&resource, told, heard);
+                }
+                let Some(secret) = self.secret() else { return };
+                let mut listening = self.listening();
+                let to = listening.hints.keys().copied().find(|lease| secret.lease(*lease) == heard.channel);
+                if let Some(lease) = to {
+                    listening.hint(Hint { lease, resource, after });
+                }
+            }
+            Spoken::Ended(ended) => {
+                let mut listening = self.listening();
+                listening.followed.remove(&ended);
+                let waiting = listening.waits.iter().filter(|(_, waits)| waits.owners.contains(&ended));
+                let waiting: Vec<(LeaseId, ResourceName)> = waiting.map(|(key, _)| key.clone()).collect();
+                for (lease, resource) in waiting {
+                    listening.hint(Hint { lease, resource, after: Duration::ZERO });
+                }
+            }
+            Spoken::Knock => {}
+            Spoken::Message { message, number } => {
+                let mut listening = self.listening();
+                if listening.numbers.contains(&number) {
+                    return;
+                }
+                listening.numbers.push_back(number);
+                if listening.numbers.len() > NUMBERS {
+                    listening.numbers.pop_front();
+                }
+                if let Some(audience) = listening.messages.get_mut(&message.resource) {
+                    audience.retain(|to| to.send(message.clone()).is_ok());
+                }
+            }
+        }
+    }
+
+    /// A record that came with a hint saves a read.
+    fn told(&self, resource: &ResourceName, told: Told, heard: &Heard) {
+        let key = Key::Resource(resource.clone());
+        let Ok((revision, value)) = codec::decode(&key, told.text.as_str()) else { return };
+        let found = Found { key, version: told.version, revision, stamp: heard.stamp, value: Some(value) };
+        let env = self.env();
+        self.client().told(&env, told.life, found);
+    }
+
+    // ---- whom waiters follow -------------------------------------------------------------------------------
+
+    /// Somebody waits for a resource. The first in line follow the owners: whose lease ends is heard at once, and whose
+    /// worker dies is seen at once where that can be proved.
+    pub(super) fn waits(self: &Arc<Self>, lease: LeaseId, resource: &ResourceName, ahead: u32) {
+        let key = (lease, resource.clone());
+        if ahead >= FOLLOWERS {
+            return self.waits_no_more(lease, resource);
+        }
+        let owners: BTreeSet<LeaseId> = self.client().owners(resource).into_iter().take(FOLLOWED).collect();
+        let mut listening = self.listening();
+        let known = listening.waits.insert(key, Waits { owners: owners.clone() });
+        if known.is_some_and(|known| known.owners == owners) {
+            return;
+        }
+        let new: Vec<LeaseId> =
+            owners.into_iter().filter(|owner| listening.followed.insert(*owner)).collect();
+        let Some(line) = listening.line.as_ref().map(|line| (line.secret, line.subscriptions.clone())) else {
+            return;
+        };
+        drop(listening);
+        let (inner, resource) = (self.clone(), resource.clone());
+        tokio::spawn(async move {
+            let (secret, subscriptions) = line;
+            for owner in &new {
+                if subscriptions.follow(secret.end(*owner)).await.is_err() {
+                    inner.listening().followed.remove(owner);
+                }
+            }
+            inner.watch().await;
+            if !new.is_empty() {
+                // What happened before it was followed was not heard.
+                inner.listening().hint(Hint { lease, resource, after: Duration::ZERO });
+            }
+        });
+    }
+
+    pub(super) fn waits_no_more(&self, lease: LeaseId, resource: &ResourceName) {
+        let mut listening = self.listening();
+        if listening.waits.remove(&(lease, resource.clone())).is_none() {
+            return;
+        }
+        let needed: HashSet<LeaseId> =
+            listening.waits.values().flat_map(|waits| waits.owners.clone()).collect();
+        let needless: Vec<LeaseId> = listening.followed.difference(&needed).copied().collect();
+        for owner in needless {
+            listening.followed.remove(&owner);
+            if let Some(line) = &listening.line {
+                line.subscriptions.forget(&line.secret.end(owner));
+            }
+        }
+    }
+
+    /// A lease of this process is closed.
+    pub(super) fn closed(&self, lease: LeaseId) {
+        let resources: Vec<ResourceName> = {
+            let listening = self.listening();
+            let waits = listening.waits.keys().filter(|(waiter, _)| *waiter == lease);
+            waits.map(|(_, resource)| resource.clone()).collect()
+        };
+        resources.iter().for_each(|resource| self.waits_no_more(lease, resource));
+        let mut listening = self.listening();
+        listening.hints.remove(&lease);
+        if let Some(line) = &listening.line {
+            line.subscriptions.forget(&line.secret.lease(lease));
+        }
+    }
+
+    /// Has the witness watch those whom our waiters wait for: owners, and those who come first.
+    async fn watch(self: &Arc<Self>) {
+        let Some(witness) = self.backend.witness() else { return };
+        let whom: BTreeSet<LeaseId> = {
+            let waits: Vec<(LeaseId, ResourceName)> = self.listening().waits.keys().cloned().collect();
+            let client = self.client();
+            let of = |(lease, resource): &(LeaseId, ResourceName)| {
+                let before = client.waiters(resource).into_iter().take_while(|waiter| waiter != lease);
+                client.owners(resource).into_iter().chain(before).take(2 * FOLLOWED).collect::<Vec<_>>()
+            };
+            waits.iter().flat_map(of).collect()
+        };
+        self.hear_deaths();
+        let keys: Vec<Key> = whom.into_iter().map(Key::Info).collect();
+        let Ok(snapshot) = self.backend.read(&keys).await else { return };
+        let vouched = snapshot.records.into_iter().filter_map(|stored| {
+            let Key::Info(lease) = stored.key else { return None };
+            let (_, value) = codec::decode(&Key::Info(lease), stored.value?.as_str()).ok()?;
+            let Value::Info(info) = value else { return None };
+            Some((lease, info.witness?.into()))
+        });
+        witness.watch(vouched.collect());
+    }
+
+    /// Begins to end the leases of those whose death is proved.
+    fn hear_deaths(self: &Arc<Self>) {
+        let mut listening = self.listening();
+        let Some(mut deaths) = self.backend.witness().and_then(|witness| witness.deaths()) else { return };
+        let inner = Arc::downgrade(self);
+        listening.deaths = Some(tokio::spawn(async move {
+            while let Some(proof) = deaths.recv().await {
+                let Some(inner) = inner.upgrade() else { return };
+                inner.died(proof).await;
+            }
+        }));
+    }
+
+    async fn died(&self, proof: Proof) {
+        // Kept until it is written down: nobody else proves the same meanwhile.
+        if let Err(error) = self.run(Act::Prove(proof.lease)).await {
+            tracing::debug!(%error, "the proof of a death was not written down");
+        }
+    }
+}

@@ -1,0 +1,541 @@
+//! Any database as a store: reads records, lets the rules decide, commits.
+//!
+//! Nothing here decides who owns. `tenure_core::rules` says what to read and what to commit; this file carries it out,
+//! and passes on what is heard.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure_core::rules::{
+    Act, Client, Env, Fate, Found, Key, Lease, Operation, Reader, Record, Reply, Sending, Shown, Step, Value,
+    job_view,
+};
+use tenure_core::{
+    Answer, Asked, BATCH, Call, Claimed, HISTORY, Holder, Incarnation, JobSaid, JobStep, JobView, Label,
+    LeaseId, Metadata, Moment, Payload, Published, Released, Request, ResourceName, ResourceView, Said,
+    StoreTime, Token, Version,
+};
+
+use super::backend::{
+    self, Backend, Change, Commits, Committed, HistoryEntry, Listing, Put, Snapshot, Stored,
+};
+use super::codec::{self, Spoken, Told};
+use super::listening::Listening;
+use super::{Concern, Entry, Hints, Messages, Pending, Store};
+use crate::Error;
+use crate::clock::Clocks;
+use crate::engine::random;
+
+/// A namespace of any database.
+pub struct RecordStore<B> {
+    inner: Arc<Inner<B>>,
+}
+
+pub(super) struct Inner<B> {
+    pub(super) backend: B,
+    clocks: Clocks,
+    client: Mutex<Client>,
+    pub(super) listening: Mutex<Listening>,
+    swept_at: Mutex<Option<Moment>>,
+}
+
+impl<B: Backend> RecordStore<B> {
+    /// A store on this backend, on the system's clocks.
+    #[must_use]
+    pub fn new(backend: B) -> Self {
+        Self::on(backend, Clocks::System)
+    }
+
+    pub(crate) fn on(backend: B, clocks: Clocks) -> Self {
+        let client = Mutex::new(Client::new(backend.capabilities()));
+        let listening = Mutex::new(Listening::default());
+        Self { inner: Arc::new(Inner { backend, clocks, client, listening, swept_at: Mutex::new(None) }) }
+    }
+
+    /// What keeps the records.
+    #[must_use]
+    pub fn backend(&self) -> &B {
+        &self.inner.backend
+    }
+
+    pub(crate) fn clocks(&self) -> &Clocks {
+        &self.inner.clocks
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for RecordStore<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RecordStore").field(&self.inner.backend).finish()
+    }
+}
+
+impl<B: Backend> Inner<B> {
+    pub(super) fn client(&self) -> MutexGuard<'_, Client> {
+        // A client has no step that a panic could leave half done.
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn listening(&self) -> MutexGuard<'_, Listening> {
+        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn env(&self) -> Env {
+        let chance = random::<16>();
+        Env { at: self.clocks.now(), wall: self.clocks.wall(), jitter: (chance >> 100) as u16, chance }
+    }
+
+    /// Carries out what is asked. Given up half-way, what became of a commit that was under way is in doubt, and the client
+    /// knows.
+    pub(super) async fn run(&self, act: Act) -> Result<Reply, Error> {
+        let env = self.env();
+        let mut operation = self.client().begin(&env, act);
+        loop {
+            let env = self.env();
+            let step = self.client().step(&env, &mut operation);
+            match step {
+                Step::Done(reply) => return Ok(reply),
+                Step::Wait(span) => self.clocks.sleep(span).await,
+                Step::Read(keys) => self.read_for(&mut operation, &keys).await?,
+                Step::Commit(life, sendings) => self.commit_for(&mut operation, life, &sendings).await?,
+                Step::LostNothing(within) => {
+                    let lost_nothing = self.backend.lost_nothing(within).await?;
+                    self.client().lost_nothing(&mut operation, lost_nothing);
+                }
+                Step::List => {
+                    let records = self.list(Listing::Resources).await?.1;
+                    let names = records.into_iter().filter_map(|found| match found.key {
+                        Key::Resource(name) => Some(name),
+                        _ => None,
+                    });
+                    let names = names.collect();
+                    self.client().listed(&mut operation, names);
+                }
+            }
+        }
+    }
+
+    async fn read_for(&self, operation: &mut Operation, keys: &[Key]) -> Result<(), Error> {
+        let (shown, records) = self.read(keys).await?;
+        let env = self.env();
+        self.client().read(&env, operation, shown, records);
+        Ok(())
+    }
+
+    async fn commit_for(
+        &self,
+        operation: &mut Operation,
+        life: Incarnation,
+        sendings: &[Sending],
+    ) -> Result<(), Error> {
+        let changes: Vec<Change> = sendings.iter().map(|sending| self.change(life, sending)).collect();
+        let Commits { life, now, done } = self.backend.commit(life, &changes).await?;
+        if done.len() != changes.len() {
+            return Err(Error::corrupt("the store has not said what became of every change"));
+        }
+        let fates = done.into_iter().map(|committed| match committed {
+            Committed::Done { stamp } => Ok(Fate::Done(stamp)),
+            Committed::Conflict(records) => Ok(Fate::Conflict(found(records)?)),
+        });
+        let fates = fates.collect::<Result<Vec<Fate>, Error>>()?;
+        let env = self.env();
+        self.client().committed(&env, operation, Shown { life, now, wall: None }, fates);
+        Ok(())
+    }
+
+    /// The present state of these records.
+    async fn read(&self, keys: &[Key]) -> Result<(Shown, Vec<Found>), Error> {
+        let Snapshot { life, now, wall, records } = self.backend.read(keys).await?;
+        if records.len() != keys.len() || records.iter().zip(keys).any(|(record, key)| record.key != *key) {
+            return Err(Error::corrupt("the store has answered for other records than it was asked for"));
+        }
+        Ok((Shown { life, now, wall }, found(records)?))
+    }
+
+    /// All records of a kind, and what the store said of itself with the last of them.
+    async fn list(&self, of: Listing) -> Result<(Shown, Vec<Found>), Error> {
+        let mut all = Vec::new();
+        let mut after: Option<Key> = None;
+        loop {
+            let backend::Page { shown, more } = self.backend.list(of, after.as_ref()).await?;
+            let Snapshot { life, now, wall, records } = shown;
+            all.extend(found(records)?);
+            match all.last() {
+                Some(last) if more => after = Some(last.key.clone()),
+                _ => return Ok((Shown { life, now, wall }, all)),
+            }
+        }
+    }
+
+    /// A change as the backend takes it.
+    fn change(&self, life: Incarnation, sending: &Sending) -> Change {
+        let Sending { change, version, revisions } = sending;
+        let put: Vec<Put> = change
+            .put
+            .iter()
+            .zip(revisions)
+            .map(|((key, value), revision)| Put {
+                key: key.clone(),
+                version: *version,
+                value: value.as_ref().map(|value| codec::encode(value, *revision)),
+            })
+            .collect();
+        let told = |resource: &ResourceName| {
+            let put = put.iter().find(|put| put.key == Key::Resource(resource.clone()))?;
+            Some(Told { life, version: *version, text: put.value.clone()? })
+        };
+        let signals = change.signals.iter().filter_map(|signal| self.signal(signal, &told)).collect();
+        let history = change.history.iter().map(|event| HistoryEntry {
+            resource: event.resource.clone(),
+            at: event.at,
+            text: codec::encode_event(event),
+        });
+        Change {
+            expect: change.expect.clone(),
+            window: change.window,
+            history: history.collect(),
+            put,
+            signals,
+            lasting: change.lasting,
+            essential: change.essential,
+        }
+    }
+
+    fn signal(
+        &self,
+        signal: &tenure_core::rules::Signal,
+        told: &dyn Fn(&ResourceName) -> Option<Told>,
+    ) -> Option<backend::Signal> {
+        use tenure_core::rules::Signal;
+        let secret = self.secret()?;
+        let (to, spoken) = match signal {
+            Signal::Look { to, resource, after } => {
+                let channels = to.iter().map(|lease| secret.lease(*lease)).collect();
+                (channels, Spoken::Look { resource: resource.clone(), after: *after, told: told(resource) })
+            }
+            Signal::Ended(lease) => (vec![secret.end(*lease)], Spoken::Ended(*lease)),
+            Signal::Knock(lease) => (vec![secret.lease(*lease)], Spoken::Knock),
+            Signal::Message { resource, ticket, token, number, payload } => {
+                let (resource, ticket, token) = (resource.clone(), *ticket, *token);
+                let channel = secret.messages(&resource);
+                let message = tenure_core::Message { resource, ticket, token, payload: payload.clone() };
+                (vec![channel], Spoken::Message { message, number: *number })
+            }
+        };
+        let most = self.backend.capabilities().most_signal_bytes;
+        Some(backend::Signal { to, text: codec::encode_signal(&spoken, most) })
+    }
+
+    async fn call(self: &Arc<Self>, request: &Request) -> Result<Answer, Error> {
+        let witness = match (&request.call, self.backend.witness()) {
+            (Call::Open { .. }, Some(witness)) => Some(witness.vouch(request.lease).await?.as_str().into()),
+            _ => None,
+        };
+        let reply = self.run(Act::Call(request.clone(), witness)).await?;
+        let Reply::Answer(answer) = reply else { return Err(unexpected()) };
+        self.follow_up(request, &answer);
+        Ok(answer)
+    }
+
+    /// What follows from an answer outside of the records: whom to listen to, what to look after.
+    fn follow_up(self: &Arc<Self>, request: &Request, answer: &Answer) {
+        let lease = request.lease;
+        match (&request.call, &answer.said) {
+            (Call::Claim(wants), Said::Claimed(claimed)) => {
+                let each = wants.iter().map(|want| &want.resource).zip(claimed);
+                each.for_each(|(resource, claimed)| self.claimed(lease, resource, claimed));
+            }
+            (Call::Release(leaves), Said::Released(released)) => {
+                for (leave, released) in leaves.iter().zip(released) {
+                    match released {
+                        Released::Again(claimed) => self.claimed(lease, &leave.resource, claimed),
+                        Released::Free | Released::Stale => self.waits_no_more(lease, &leave.resource),
+                    }
+                }
+            }
+            (Call::Renew, Said::Kept { more: true, .. }) => {
+                if self.client().must_look(lease) {
+                    let inner = self.clone();
+                    tokio::spawn(async move { inner.run(Act::Wishes(lease)).await });
+                }
+            }
+            (Call::Open { .. }, Said::Opened) => self.look_after(),
+            (Call::Close(_), Said::Closed) => {
+                if let Some(witness) = self.backend.witness() {
+                    witness.let_go(lease);
+                }
+                self.closed(lease);
+            }
+            _ => {}
+        }
+    }
+
+    // ---- what people read ----------------------------------------------------------------------------------
+
+    /// These resources, or all, with the leases that they name.
+    async fn resources(
+        &self,
+        resource: Option<&ResourceName>,
+    ) -> Result<(Reader, Vec<(ResourceName, Arc<Value>)>), Error> {
+        let (shown, found) = match resource {
+            Some(resource) => self.read(&[Key::Resource(resource.clone())]).await?,
+            None => self.list(Listing::Resources).await?,
+        };
+        let env = self.env();
+        let record = |found: Found, now: Option<StoreTime>| {
+            let at = env.at;
+            let seen = tenure_core::rules::Seen {
+                asked_at: None,
+                first_at: at,
+                at,
+                now,
+                least_now: now,
+                marked_at: at,
+            };
+            Record::arrived(found.version, found.revision, found.stamp, found.value, seen)
+        };
+        let mut named = BTreeSet::new();
+        let mut resources = Vec::new();
+        for found in found {
+            let (key, record) = (found.key.clone(), record(found, shown.now));
+            if let (Key::Resource(name), Some(resource), Some(value)) =
+                (key, record.resource(), record.value.clone())
+            {
+                named.extend(resource.seats.iter().map(|seat| seat.lease));
+                named.extend(resource.queue.iter().map(|place| place.lease));
+                resources.push((name, value));
+            }
+        }
+        let mut keys = vec![Key::Meta];
+        keys.extend(named.iter().flat_map(|lease| [Key::Lease(*lease), Key::Info(*lease)]));
+        let mut reader = Reader::default();
+        let mut leases: BTreeMap<LeaseId, Lease> = BTreeMap::new();
+        let mut said: BTreeMap<LeaseId, Metadata> = BTreeMap::new();
+        for some in keys.chunks(2 * BATCH) {
+            let (shown, found) = self.read(some).await?;
+            reader.now = shown.now;
+            for found in found {
+                let (key, record) = (found.key.clone(), record(found, shown.now));
+                match (key, record.lease(), record.info()) {
+                    (Key::Lease(id), Some(lease), _) => drop(leases.insert(id, lease.clone())),
+                    (Key::Info(id), _, Some(info)) => drop(said.insert(id, info.metadata.clone())),
+                    (Key::Meta, ..) => {
+                        reader.withheld = Reader::withheld(record.meta(), shown.life, shown.now);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let with_metadata = |(id, lease): (LeaseId, Lease)| {
+            let metadata = said.get(&id).cloned().unwrap_or_default();
+            (id, (lease, metadata))
+        };
+        reader.leases = leases.into_iter().map(with_metadata).collect();
+        resources.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok((reader, resources))
+    }
+
+    async fn views(&self, resource: Option<&ResourceName>) -> Result<Vec<ResourceView>, Error> {
+        let (reader, resources) = self.resources(resource).await?;
+        let view = |(name, value): &(ResourceName, Arc<Value>)| match &**value {
+            Value::Resource(resource) => Some(reader.view(name, resource)),
+            _ => None,
+        };
+        Ok(resources.iter().filter_map(view).collect())
+    }
+
+    async fn history(&self, resource: Option<&ResourceName>) -> Result<Vec<Entry>, Error> {
+        let backend::History { now, entries } = self.backend.history(resource, HISTORY).await?;
+        let (reader, resources) = self.resources(resource).await?;
+        let events = entries.into_iter().map(|(at, text)| codec::decode_event(at, text.as_str()));
+        let mut events = events.collect::<Result<Vec<_>, Error>>()?;
+        for (name, value) in &resources {
+            if let Value::Resource(resource) = &**value {
+                events.extend(reader.endings(name, resource));
+            }
+        }
+        let now = reader.now.max(now);
+        events.sort_by_key(|event| event.at);
+        let entry = |event: tenure_core::rules::Event| Entry {
+            ago: now.zip(event.at).map_or(Duration::ZERO, |(now, at)| now.since(at)),
+            resource: event.resource,
+            worker: event.worker,
+            grant: event.grant,
+            what: event.what,
+        };
+        Ok(events.into_iter().map(entry).collect())
+    }
+
+    async fn jobs(&self, job: Option<&ResourceName>) -> Result<Vec<JobView>, Error> {
+        let found = match job {
+            Some(job) => self.read(&[Key::Resource(job.clone()), Key::Runs(job.clone())]).await?.1,
+            None => self.list(Listing::Resources).await?.1,
+        };
+        let runs = found.iter().find_map(|found| match &found.value {
+            Some(Value::Runs(runs)) => Some(runs),
+            _ => None,
+        });
+        let view = |found: &Found| match (&found.key, &found.value) {
+            (Key::Resource(name), Some(Value::Resource(resource))) => job_view(name, resource, runs),
+            _ => None,
+        };
+        let mut views: Vec<JobView> = found.iter().filter_map(view).collect();
+        views.sort_by(|a, b| a.job.cmp(&b.job));
+        Ok(views)
+    }
+
+    // ---- what has to be looked after -----------------------------------------------------------------------
+
+    /// Now and then somebody clears old leases away, and looks which ttls are in use.
+    fn look_after(self: &Arc<Self>) {
+        let now = self.clocks.now();
+        {
+            let mut swept_at = self.swept_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if swept_at.is_some_and(|at| now.longest_since(at) < SWEPT_EVERY) {
+                return;
+            }
+            *swept_at = Some(now);
+        }
+        let inner = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = inner.sweep().await {
+                tracing::debug!(%error, "old leases were not cleared away");
+            }
+        });
+    }
+
+    /// Clears a page of old leases away, beginning anywhere.
+    async fn sweep(&self) -> Result<(), Error> {
+        let somewhere = Key::Lease(LeaseId(random::<16>()));
+        let page = self.backend.list(Listing::Leases, Some(&somewhere)).await?;
+        let over =
+            found(page.shown.records)?.into_iter().filter_map(|found| match (found.key, found.value) {
+                (Key::Lease(id), Some(Value::Lease(lease))) if lease.ended.is_some() => Some(id),
+                _ => None,
+            });
+        let over: Vec<LeaseId> = over.take(BATCH).collect();
+        if !over.is_empty() {
+            self.run(Act::Sweep(over)).await?;
+        }
+        if self.client().may_have_unused_ttls(&self.env()) {
+            let (_, leases) = self.list(Listing::Leases).await?;
+            let in_use = leases.into_iter().filter_map(|found| match found.value {
+                Some(Value::Lease(lease)) if lease.ended.is_none() => Some(lease.ttl),
+                _ => None,
+            });
+            let in_use = in_use.collect();
+            self.run(Act::DropTtls(in_use, tenure_core::rules::TTL_LINGERS)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// How often one process clears old leases away.
+const SWEPT_EVERY: Duration = Duration::from_secs(60);
+
+fn found(records: Vec<Stored>) -> Result<Vec<Found>, Error> {
+    records
+        .into_iter()
+        .map(|Stored { key, version, stamp, value }| {
+            let (revision, value) = match value {
+                Some(text) => {
+                    let (revision, value) = codec::decode(&key, text.as_str())?;
+                    (revision, Some(value))
+                }
+                None => (0, None),
+            };
+            let version = if value.is_some() { version } else { Version::NONE };
+            Ok(Found { key, version, revision, stamp, value })
+        })
+        .collect()
+}
+
+fn unexpected() -> Error {
+    Error::corrupt("the rules have answered something else than was asked")
+}
+
+impl<B: Backend> Store for RecordStore<B> {
+    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
+        Box::pin(self.inner.call(request))
+    }
+
+    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
+        Box::pin(self.inner.hints(lease))
+    }
+
+    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+        self.inner.backend.safety()
+    }
+
+    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
+        Box::pin(self.inner.views(resource))
+    }
+
+    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
+        Box::pin(self.inner.history(resource))
+    }
+
+    fn ask<'a>(
+        &'a self,
+        resource: &'a ResourceName,
+        token: Token,
+        successor: Option<&'a Label>,
+    ) -> Pending<'a, Asked> {
+        Box::pin(async move {
+            match self.inner.run(Act::Ask(resource.clone(), token, successor.cloned())).await? {
+                Reply::Asked(asked) => Ok(asked),
+                _ => Err(unexpected()),
+            }
+        })
+    }
+
+    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
+        Box::pin(async move {
+            match self.inner.run(Act::Evict(resource.clone(), token)).await? {
+                Reply::Asked(asked) => Ok(asked),
+                _ => Err(unexpected()),
+            }
+        })
+    }
+
+    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
+        Box::pin(async move {
+            match self.inner.run(Act::Job(step.clone())).await? {
+                Reply::Job(said) => Ok(said),
+                _ => Err(unexpected()),
+            }
+        })
+    }
+
+    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
+        Box::pin(self.inner.jobs(job))
+    }
+
+    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published> {
+        Box::pin(async move {
+            match self.inner.run(Act::Publish(holder.clone(), payload.clone())).await? {
+                Reply::Published(published) => Ok(published),
+                _ => Err(unexpected()),
+            }
+        })
+    }
+
+    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
+        Box::pin(self.inner.subscribe(resource))
+    }
+
+    fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error> {
+        self.inner.backend.witness().map_or(Ok(None), |witness| witness.share_lock(lease))
+    }
+}
+
+impl<B: Backend> Inner<B> {
+    fn claimed(self: &Arc<Self>, lease: LeaseId, resource: &ResourceName, claimed: &Claimed) {
+        match claimed {
+            Claimed::Waiting(waiting) => self.waits(lease, resource, waiting.ahead),
+            Claimed::Granted(_) | Claimed::Stale => self.waits_no_more(lease, resource),
+        }
+    }
+}
