@@ -8,6 +8,7 @@ pub mod codec;
 #[cfg(all(test, feature = "sqlite", target_os = "linux"))]
 mod fuzz;
 mod memory;
+mod memory2;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(all(feature = "redis", unix))]
@@ -31,6 +32,7 @@ use tenure_core::{Asked, Grant, Happened, JobView, Label, ResourceName, Resource
 use tokio::sync::{Mutex, mpsc};
 
 pub use self::memory::MemoryStore;
+pub use self::memory2::{MemoryBackend, Saved};
 #[cfg(feature = "postgres")]
 pub use self::postgres::PostgresStore;
 #[cfg(all(feature = "redis", unix))]
