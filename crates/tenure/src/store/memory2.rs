@@ -384,3 +384,93 @@ fn draw_life() -> Incarnation {
     getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
     Incarnation(u128::from_le_bytes(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn put(backend: &MemoryBackend, key: &Key, from: Version, to: Version) -> Committed {
+        let life = backend.lock().life;
+        let put = Put { key: key.clone(), version: to, value: Some("text".into()) };
+        let change = Change { expect: vec![(key.clone(), from)], put: vec![put], ..Change::default() };
+        backend.commit(life, &[change]).await.expect("an answer").done.remove(0)
+    }
+
+    async fn read(backend: &MemoryBackend, key: &Key) -> (Incarnation, Version) {
+        let snapshot = backend.read(std::slice::from_ref(key)).await.expect("an answer");
+        (snapshot.life, snapshot.records[0].version)
+    }
+
+    async fn lost_nothing(backend: &MemoryBackend) -> bool {
+        backend.lost_nothing(Duration::ZERO).await.expect("an answer")
+    }
+
+    #[tokio::test]
+    async fn a_new_life_keeps_the_data_and_ends_the_signals() {
+        let backend = MemoryBackend::new();
+        put(&backend, &Key::Meta, Version::NONE, Version(1)).await;
+        let (life, _) = read(&backend, &Key::Meta).await;
+        let (subscriptions, mut signals) = backend.listen().await.expect("a listener");
+
+        backend.new_life();
+
+        let (next, version) = read(&backend, &Key::Meta).await;
+        assert!(next != life && version == Version(1));
+        assert!(lost_nothing(&backend).await);
+        assert_eq!(signals.recv().await, None);
+        assert!(subscriptions.follow(Channel::new("channel")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_fall_back_shows_older_data_in_a_new_life() {
+        let backend = MemoryBackend::new();
+        put(&backend, &Key::Meta, Version::NONE, Version(1)).await;
+        let saved = backend.save();
+        put(&backend, &Key::Meta, Version(1), Version(2)).await;
+        let (life, _) = read(&backend, &Key::Meta).await;
+
+        backend.fall_back(saved);
+
+        let (next, version) = read(&backend, &Key::Meta).await;
+        assert!(next != life && version == Version(1));
+        assert!(!lost_nothing(&backend).await);
+    }
+
+    #[tokio::test]
+    async fn losing_all_leaves_nothing_and_is_not_denied() {
+        let backend = MemoryBackend::new();
+        put(&backend, &Key::Meta, Version::NONE, Version(1)).await;
+        let (life, _) = read(&backend, &Key::Meta).await;
+
+        backend.lose_all();
+
+        let (next, version) = read(&backend, &Key::Meta).await;
+        assert!(next != life && version == Version::NONE);
+        assert!(!lost_nothing(&backend).await);
+    }
+
+    #[tokio::test]
+    async fn without_together_others_write_between_two_records_of_a_change() {
+        let capabilities = Capabilities { together: false, ..MemoryBackend::CAPABILITIES };
+        let backend = MemoryBackend::new().with(capabilities);
+        let put_at = |key| Put { key, version: Version(1), value: Some("text".into()) };
+        let change = Change {
+            expect: vec![(Key::Meta, Version::NONE), (Key::Ttls, Version::NONE)],
+            put: vec![put_at(Key::Meta), put_at(Key::Ttls)],
+            ..Change::default()
+        };
+        let life = backend.lock().life;
+
+        let changes = [change];
+        let (first, second) = tokio::join!(
+            backend.commit(life, &changes),
+            put(&backend, &Key::Ttls, Version::NONE, Version(2))
+        );
+
+        assert!(matches!(second, Committed::Done { .. }), "{second:?}");
+        let done = first.expect("an answer").done.remove(0);
+        let Committed::Conflict(differing) = done else { panic!("{done:?}") };
+        let versions: Vec<_> = differing.into_iter().map(|record| (record.key, record.version)).collect();
+        assert_eq!(versions, [(Key::Meta, Version(1)), (Key::Ttls, Version(2))]);
+    }
+}

@@ -244,8 +244,9 @@ pub async fn stamps_do_not_run_backwards(fixture: impl BackendFixture) {
     }
 }
 
-/// A chain of changes, each of which expects what the one before it writes, all sent at once and by several handles:
-/// they wait for each other, and are applied in the order of the chain. So must their stamps be.
+/// A chain of changes, each of which expects what the one before it writes, all sent at once and by several handles.
+/// Every other one comes last in a batch, so that others overtake it. They are applied in the order of the chain,
+/// and so must their stamps be.
 pub async fn the_stamp_is_taken_after_waiting_for_others(fixture: impl BackendFixture) {
     const LINKS: usize = 24;
     let handles = Handle::several(&fixture, 3).await;
@@ -253,7 +254,9 @@ pub async fn the_stamp_is_taken_after_waiting_for_others(fixture: impl BackendFi
     let mut versions = vec![handles[0].create(&key, "first").await];
     versions.resize_with(LINKS + 1, version);
     let mut tasks = JoinSet::new();
-    for (index, link) in versions.windows(2).enumerate() {
+    let mut links: Vec<_> = versions.windows(2).enumerate().collect();
+    shuffle(&mut links, &mut Chance::new(1));
+    for (index, link) in links {
         let (handle, from, to) = (handles[index % handles.len()].clone(), link[0], link[1]);
         tasks.spawn(add_link(handle, index as u128, from, to));
     }
@@ -272,16 +275,16 @@ pub async fn the_stamp_is_taken_after_waiting_for_others(fixture: impl BackendFi
 }
 
 async fn add_link(handle: Handle, index: u128, from: Version, to: Version) -> (u128, Option<StoreTime>) {
-    let key = resource("chain");
+    let (key, mut chance) = (resource("chain"), Chance::new(u64::try_from(index).expect("small")));
     for round in 0..2_000 {
-        // With others beside it, so that the next ones have something to wait for.
-        let mut changes = vec![write(to, "text", &[(&key, from)])];
         let beside = |n| write(version(), "beside", &[(&lease((index << 64) + (round << 32) + n), NONE)]);
-        changes.extend((0..(handle.can.most_changes as u128 - 1).min(10)).map(beside));
-        if let Committed::Done { stamp } = handle.commit(&changes).await[0] {
+        let count = if index.is_multiple_of(2) { 0 } else { 30.min(handle.can.most_changes as u128 - 1) };
+        let mut changes: Vec<Change> = (0..count).map(beside).collect();
+        changes.push(write(to, "text", &[(&key, from)]));
+        if let Some(Committed::Done { stamp }) = handle.commit(&changes).await.pop() {
             return (index, stamp);
         }
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_micros(500 + chance.below(4_000))).await;
     }
     panic!("link {index} was never applied");
 }

@@ -268,16 +268,21 @@ impl Listener {
         }
     }
 
-    /// The texts of all signals up to one with this text, without it.
-    pub(super) async fn heard_before(&mut self, last: &str) -> Vec<String> {
-        let mut texts = Vec::new();
+    /// All signals up to one with this text, without it.
+    pub(super) async fn until(&mut self, last: &str) -> Vec<Heard> {
+        let mut all = Vec::new();
         loop {
-            let text = self.next().await.text.as_str().to_owned();
-            if text == last {
-                return texts;
+            let heard = self.next().await;
+            if heard.text.as_str() == last {
+                return all;
             }
-            texts.push(text);
+            all.push(heard);
         }
+    }
+
+    /// Their texts.
+    pub(super) async fn heard_before(&mut self, last: &str) -> Vec<String> {
+        self.until(last).await.iter().map(|heard| heard.text.as_str().to_owned()).collect()
     }
 }
 
