@@ -41,6 +41,7 @@
 //! many workers on a few resources at once.
 
 pub mod agreement;
+pub mod backend;
 mod chance;
 pub mod claims;
 pub mod contention;

@@ -9,6 +9,7 @@ pub mod codec;
 mod fuzz;
 mod listening;
 mod memory;
+mod memory2;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod records;
@@ -33,6 +34,7 @@ use tenure_core::{Asked, Grant, Happened, JobView, Label, ResourceName, Resource
 use tokio::sync::{Mutex, mpsc};
 
 pub use self::memory::MemoryStore;
+pub use self::memory2::{MemoryBackend, Saved};
 #[cfg(feature = "postgres")]
 pub use self::postgres::PostgresStore;
 pub use self::records::RecordStore;

@@ -37,7 +37,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Leases or resources in the order of their names, a page at a time.
     fn list<'a>(&'a self, of: Listing, after: Option<&'a Key>) -> Pending<'a, Page>;
 
-    /// The newest entries of the history, of one resource or of all, oldest first; at most `most`.
+    /// The newest entries of the history, of one resource or of all, in the order in which they were appended; at most
+    /// `most`. The newest 10 000 are kept, and not many more.
     fn history<'a>(&'a self, of: Option<&'a ResourceName>, most: usize) -> Pending<'a, History>;
 
     /// Begins to listen. One call per store; when the returned [`Signals`] end, the connection was lost, and it is
