@@ -9,7 +9,6 @@ pub mod codec;
 mod fuzz;
 mod listening;
 mod memory;
-mod memory2;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod records;
@@ -33,8 +32,7 @@ pub use tenure_core::{
 use tenure_core::{Asked, Grant, Happened, JobView, Label, ResourceName, ResourceView, Token};
 use tokio::sync::{Mutex, mpsc};
 
-pub use self::memory::MemoryStore;
-pub use self::memory2::{MemoryBackend, Saved};
+pub use self::memory::{MemoryBackend, MemoryStore, Saved};
 #[cfg(feature = "postgres")]
 pub use self::postgres::PostgresStore;
 pub use self::records::RecordStore;
@@ -195,7 +193,7 @@ pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Err
     let place = Place::of(url)?;
     let open = async {
         match place {
-            Place::Memory => Opened::memory(Arc::new(MemoryStore::new())),
+            Place::Memory => Opened::memory(Arc::new(MemoryStore::default())),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Place::Sqlite { path, proved } => open_sqlite(path, proved, namespace.clone()).await,
             #[cfg(feature = "postgres")]

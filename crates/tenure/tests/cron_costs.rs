@@ -31,7 +31,7 @@ fn ten_thousand_jobs_cost_next_to_nothing_while_they_wait_and_begin_in_time_for_
 
 /// On the system's clocks, with a lease that is renewed meanwhile.
 async fn idle() {
-    let opened = Opened::memory(Arc::new(MemoryStore::new())).expect("a thread");
+    let opened = Opened::memory(Arc::new(MemoryStore::default())).expect("a thread");
     let timing = Timing::new(Duration::from_secs(15)).expect("sound");
     let worker = Worker::on(opened).timing(timing).connect().await.expect("a worker");
     // Half a year away, so that none is due.

@@ -131,7 +131,7 @@ async fn what_run_if_owner_runs_has_ended_before_the_next_owner_begins() {
 
 #[test]
 fn a_runtime_without_io_or_any_other_awaits_the_cleanup_all_the_same() {
-    let opened = Opened::memory(Arc::new(MemoryStore::new())).expect("a thread");
+    let opened = Opened::memory(Arc::new(MemoryStore::default())).expect("a thread");
     let cleaned = Arc::new(AtomicBool::new(false));
     let app = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
 
@@ -181,7 +181,7 @@ async fn a_campaign_without_limit_is_a_campaign_like_any_other() {
 // req: O4 H1
 #[tokio::test]
 async fn a_start_without_limit_that_fails_is_tried_again() {
-    let opened = Opened::memory(Arc::new(MemoryStore::new())).expect("a thread");
+    let opened = Opened::memory(Arc::new(MemoryStore::default())).expect("a thread");
     let worker = worker(&opened).await;
     let starts = Arc::new(AtomicU32::new(0));
     let start = async |_, starts: Arc<AtomicU32>| match starts.fetch_add(1, SeqCst) {
@@ -211,7 +211,7 @@ async fn the_changes_of_a_campaign_that_was_left_end() {
 // req: E9
 #[tokio::test]
 async fn when_a_release_has_returned_others_can_have_the_ticket() {
-    let opened = Opened::memory(Arc::new(MemoryStore::new())).expect("a thread");
+    let opened = Opened::memory(Arc::new(MemoryStore::default())).expect("a thread");
     let (one, two) = (worker(&opened).await, worker(&opened).await);
     for _ in 0..20 {
         let own = one.campaign("r").acquire().await.expect("a ticket");

@@ -140,7 +140,7 @@ async fn a_campaign_publishes_while_it_owns() {
 // req: E15
 #[tokio::test]
 async fn too_many_bytes_are_refused_with_the_limit_and_nobody_speaks_for_a_resource_without_limit() {
-    let worker = worker_on(Arc::new(MemoryStore::new())).await;
+    let worker = worker_on(Arc::new(MemoryStore::default())).await;
     let own = soon(worker.campaign("echo").acquire()).await.expect("a ticket");
     let all = soon(worker.campaign("all").tickets(Tickets::All).acquire()).await.expect("a ticket");
 
@@ -165,7 +165,7 @@ impl ByHand {
     fn with(count: usize) -> (Arc<Self>, Vec<mpsc::UnboundedSender<Message>>) {
         let (to, prepared): (Vec<_>, VecDeque<_>) =
             (0..count).map(|_| mpsc::unbounded_channel()).map(|(to, messages)| (to, Ok(messages))).unzip();
-        (Arc::new(Self { inner: MemoryStore::new(), prepared: Mutex::new(prepared) }), to)
+        (Arc::new(Self { inner: MemoryStore::default(), prepared: Mutex::new(prepared) }), to)
     }
 }
 

@@ -67,7 +67,7 @@ async fn a_lease_that_is_closed_from_outside_lets_the_next_one_in() {
 
 #[tokio::test]
 async fn measuring_a_store_asks_and_renews_and_leaves_nothing_behind() {
-    let opened = Opened::memory(Arc::new(MemoryStore::new())).expect("a store");
+    let opened = Opened::memory(Arc::new(MemoryStore::default())).expect("a store");
     let (tools, span) = (tenure::Namespace::on(opened.clone()), Duration::from_millis(20));
 
     let fresh = tools.measure("probe", span).await.expect("answers");

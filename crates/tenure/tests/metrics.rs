@@ -21,7 +21,7 @@ async fn prometheus_reads_what_was_acquired_lost_and_renewed_under_bounded_label
         .set_buckets_for_metric(Matcher::Full("tenure_trust_left_ratio".to_owned()), &[0.25, 0.5, 1.0]);
     let prometheus = buckets.expect("buckets").install_recorder().expect("the first of this process");
     let silent = Arc::new(AtomicBool::new(false));
-    let store = Arc::new(Silent { inner: MemoryStore::new(), silent: silent.clone() });
+    let store = Arc::new(Silent { inner: MemoryStore::default(), silent: silent.clone() });
     let opened = Opened::new(store).expect("a thread");
     let timing = Timing::new(TTL).expect("sound");
     let worker = Worker::on(opened).timing(timing).connect().await.expect("a worker");

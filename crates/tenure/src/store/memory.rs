@@ -1,248 +1,494 @@
-//! `memory:` One process; the ledger behind a mutex. For tests and examples.
+//! The backend behind `memory:` URLs: the records of one process, behind a mutex. For tests and examples.
+//!
+//! For tests of the layer above it can also do less than it could ([`MemoryBackend::with`]), and lose its data
+//! ([`MemoryBackend::new_life`], [`MemoryBackend::lose_all`], [`MemoryBackend::fall_back`]).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tenure_core::{
-    Answer, Asked, Here, Hint, Holder, Incarnation, JobSaid, JobStep, JobView, Label, LeaseId, Ledger,
-    Message, Payload, Published, Request, ResourceName, ResourceView, StoreTime, Token,
-};
+use tenure_core::{Capabilities, Incarnation, Key, ResourceName, StoreTime, Version};
 use tokio::sync::mpsc;
 
-use super::{Entry, Hints, Messages, Pending, Store};
+use super::backend::{
+    Backend, Change, Channel, Commits, Committed, Heard, History, Listing, Page, Put, Signal, Signals,
+    Snapshot, Stored, Subscriptions, Text,
+};
+use super::{Concern, Pending, RecordStore};
 use crate::Error;
 use crate::clock::{ClockByHand, Clocks};
 
-/// A store in this process. It never restarts, so its incarnation is always the same.
+/// How many entries of the history are kept.
+const HISTORY: usize = 10_000;
+/// How many records one page of a listing has.
+const PAGE: usize = 500;
+
+/// One namespace, in the memory of this process. Every call of [`Backend::listen`] is a listener of its own.
 #[derive(Debug)]
-pub struct MemoryStore {
+pub struct MemoryBackend {
     clocks: Clocks,
-    inner: Mutex<Inner>,
+    capabilities: Capabilities,
+    state: Mutex<State>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    ledger: Ledger,
-    listeners: HashMap<LeaseId, mpsc::UnboundedSender<Hint>>,
-    /// Who wants to hear what the owners of a resource send.
-    audience: BTreeMap<ResourceName, Vec<mpsc::UnboundedSender<Message>>>,
+struct State {
+    life: Incarnation,
+    /// Whether data were lost since the backend was made.
+    lost: bool,
+    data: Saved,
+    listeners: Vec<Arc<Listener>>,
 }
 
-impl Inner {
-    /// Sends the hints that follow from a step. Where nobody listens, or somebody was told already, the hint goes on to
-    /// the next.
-    fn wake(&mut self, here: Here) {
-        let mut hints = self.ledger.take_hints();
-        // Two reasons to wake somebody are one.
-        let mut known = HashSet::new();
-        hints.retain(|hint| known.insert(hint.clone()));
-        let mut told = HashSet::new();
-        for hint in hints {
-            let mut next = Some(hint);
-            while let Some(hint) = next {
-                let heard = !told.contains(&(hint.resource.clone(), hint.lease)) && self.tell(&hint);
-                next = if heard { None } else { self.ledger.pass_on(here, &hint) };
-                told.insert((hint.resource, hint.lease));
-            }
-        }
-    }
-
-    /// Sends to whoever has subscribed, and forgets who does not listen any more.
-    fn send(&mut self, message: &Message) {
-        if let Some(audience) = self.audience.get_mut(&message.resource) {
-            audience.retain(|to| to.send(message.clone()).is_ok());
-        }
-    }
-
-    /// Whether somebody listens there.
-    fn tell(&mut self, hint: &Hint) -> bool {
-        let heard = self.listeners.get(&hint.lease).is_some_and(|to| to.send(hint.clone()).is_ok());
-        if !heard {
-            self.listeners.remove(&hint.lease);
-        }
-        heard
-    }
+/// The data of a [`MemoryBackend`] at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Saved {
+    records: BTreeMap<Key, Record>,
+    /// Oldest first.
+    history: VecDeque<(ResourceName, Option<StoreTime>, Text)>,
 }
 
-const INCARNATION: Incarnation = Incarnation(1);
+#[derive(Clone, Debug)]
+struct Record {
+    version: Version,
+    stamp: Option<StoreTime>,
+    value: Text,
+}
 
-impl MemoryStore {
-    /// An empty store on the system's clocks.
+impl MemoryBackend {
+    /// What it can do unless [`with`](Self::with) says otherwise.
+    pub const CAPABILITIES: Capabilities =
+        Capabilities { clock: true, together: true, most_changes: 250, most_signal_bytes: 65_536 };
+
+    /// An empty backend on the system's clocks.
     #[must_use]
     pub fn new() -> Self {
         Self::on(Clocks::System)
     }
 
-    /// An empty store on a clock that is moved by hand.
+    /// An empty backend on a clock that is moved by hand.
     #[must_use]
     pub fn by_hand(clock: ClockByHand) -> Self {
         Self::on(Clocks::ByHand(clock))
     }
 
-    pub(crate) fn clocks(&self) -> &Clocks {
-        &self.clocks
+    /// The same backend with other capabilities: without a clock it stamps nothing and ignores windows; without
+    /// `together` it writes the records of a change one by one, and others may write in between.
+    #[must_use]
+    pub fn with(self, capabilities: Capabilities) -> Self {
+        Self { capabilities, ..self }
     }
 
     fn on(clocks: Clocks) -> Self {
-        let inner =
-            Inner { ledger: Ledger::new(INCARNATION), listeners: HashMap::new(), audience: BTreeMap::new() };
-        Self { clocks, inner: Mutex::new(inner) }
+        let state = State { life: draw_life(), lost: false, data: Saved::default(), listeners: Vec::new() };
+        Self { clocks, capabilities: Self::CAPABILITIES, state: Mutex::new(state) }
     }
 
-    fn here(&self) -> Result<Here, Error> {
-        let now = StoreTime::from_micros(self.clocks.now().boot_micros());
-        Ok(Here::new(now, self.clocks.wall(), INCARNATION)?)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No step can panic between two writes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // The ledger has no step that a panic could leave half done.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the clock shows. Read under the lock, so that stamps are in the order of the changes.
+    fn now(&self) -> Option<StoreTime> {
+        let clock = || StoreTime::from_micros(self.clocks.now().boot_micros());
+        self.capabilities.clock.then(clock)
     }
 
-    /// Carries out one step, then wakes whom it concerns.
-    fn step<T>(&self, act: impl FnOnce(&mut Ledger, Here) -> T) -> Result<T, Error> {
-        let mut inner = self.lock();
-        // Read under the lock, so that time does not go back from one step to the next.
-        let here = self.here()?;
-        let done = act(&mut inner.ledger, here);
-        inner.wake(here);
-        Ok(done)
+    fn snapshot(&self, state: &State, records: Vec<Stored>) -> Snapshot {
+        let wall = self.capabilities.clock.then(|| self.clocks.wall());
+        Snapshot { life: state.life, now: self.now(), wall, records }
     }
 }
 
-impl Default for MemoryStore {
+/// A store in this process: `memory:`.
+pub type MemoryStore = RecordStore<MemoryBackend>;
+
+impl RecordStore<MemoryBackend> {
+    /// An empty store on a clock that is moved by hand.
+    #[must_use]
+    pub fn by_hand(clock: ClockByHand) -> Self {
+        let clocks = Clocks::ByHand(clock.clone());
+        Self::on(MemoryBackend::by_hand(clock), clocks)
+    }
+}
+
+impl Default for RecordStore<MemoryBackend> {
+    fn default() -> Self {
+        Self::new(MemoryBackend::new())
+    }
+}
+
+/// Losing data, for tests of the layer above.
+impl MemoryBackend {
+    /// Begins a new life with the same data, as a server that was restarted. All [`Signals`] end.
+    pub fn new_life(&self) {
+        self.lock().begin_life();
+    }
+
+    /// Begins a new life without any data.
+    pub fn lose_all(&self) {
+        self.fall_back(Saved::default());
+    }
+
+    /// The present data, for [`fall_back`](Self::fall_back).
+    #[must_use]
+    pub fn save(&self) -> Saved {
+        self.lock().data.clone()
+    }
+
+    /// Begins a new life with these data, as a server that was restored from a backup, or a replica that became the
+    /// primary.
+    pub fn fall_back(&self, saved: Saved) {
+        let mut state = self.lock();
+        state.begin_life();
+        state.lost = true;
+        state.data = saved;
+    }
+}
+
+impl Default for MemoryBackend {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Store for MemoryStore {
-    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
-        Box::pin(async move { self.step(|ledger, here| ledger.apply(here, request)) })
+impl State {
+    fn begin_life(&mut self) {
+        self.life = draw_life();
+        self.listeners.drain(..).for_each(|listener| listener.lock().to = None);
     }
 
-    fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
-        Box::pin(async move {
-            let (to, hints) = mpsc::unbounded_channel();
-            let mut inner = self.lock();
-            inner.listeners.retain(|_, listener| !listener.is_closed());
-            inner.listeners.insert(lease, to);
-            Ok(hints)
-        })
-    }
-
-    fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
-        Box::pin(async move {
-            self.step(|ledger, here| match resource {
-                Some(resource) => ledger.read(here, resource.as_str()).into_iter().collect(),
-                None => ledger.resources().filter_map(|name| ledger.read(here, name.as_str())).collect(),
-            })
-        })
-    }
-
-    fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>> {
-        Box::pin(async move {
-            self.step(|ledger, here| {
-                let records = ledger.history(here).into_iter();
-                let wanted = records.filter(|record| resource.is_none_or(|name| *name == record.resource));
-                wanted.map(|record| Entry::of(record, here.now())).collect()
-            })
-        })
-    }
-
-    fn ask<'a>(
-        &'a self,
-        resource: &'a ResourceName,
-        token: Token,
-        successor: Option<&'a Label>,
-    ) -> Pending<'a, Asked> {
-        Box::pin(
-            async move { self.step(|ledger, here| ledger.ask(here, resource.as_str(), token, successor)) },
-        )
-    }
-
-    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
-        Box::pin(async move { self.step(|ledger, here| ledger.evict(here, resource.as_str(), token)) })
-    }
-
-    fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid> {
-        Box::pin(async move { self.step(|ledger, here| ledger.job(here, step)) })
-    }
-
-    fn jobs<'a>(&'a self, job: Option<&'a ResourceName>) -> Pending<'a, Vec<JobView>> {
-        Box::pin(async move { self.step(|ledger, _| ledger.jobs(job.map(ResourceName::as_str))) })
-    }
-
-    fn publish<'a>(&'a self, holder: &'a Holder, payload: &'a Payload) -> Pending<'a, Published> {
-        Box::pin(async move {
-            let mut inner = self.lock();
-            let here = self.here()?;
-            let Some(ticket) = inner.ledger.ticket_of(here, holder) else { return Ok(Published::NotOwner) };
-            let (resource, token) = (holder.resource.clone(), holder.token);
-            inner.send(&Message { resource, ticket, token, payload: payload.clone() });
-            Ok(Published::Sent)
-        })
-    }
-
-    fn subscribe<'a>(&'a self, resource: &'a ResourceName) -> Pending<'a, Messages> {
-        Box::pin(async move {
-            let (to, messages) = mpsc::unbounded_channel();
-            let mut inner = self.lock();
-            for audience in inner.audience.values_mut() {
-                audience.retain(|to| !to.is_closed());
+    fn stored(&self, key: &Key) -> Stored {
+        let key = key.clone();
+        match self.data.records.get(&key) {
+            Some(Record { version, stamp, value }) => {
+                Stored { key, version: *version, stamp: *stamp, value: Some(value.clone()) }
             }
-            inner.audience.retain(|_, audience| !audience.is_empty());
-            inner.audience.entry(resource.clone()).or_default().push(to);
-            Ok(messages)
+            None => Stored { key, version: Version::NONE, stamp: None, value: None },
+        }
+    }
+
+    /// Those of the expected records that are at another version.
+    fn differing<'a>(&self, expected: impl IntoIterator<Item = &'a (Key, Version)>) -> Vec<Stored> {
+        let records = expected.into_iter().map(|(key, version)| (self.stored(key), version));
+        records.filter(|(record, version)| record.version != **version).map(|(record, _)| record).collect()
+    }
+
+    fn conflict<'a>(
+        &self,
+        within: Incarnation,
+        expected: impl IntoIterator<Item = &'a (Key, Version)>,
+    ) -> Committed {
+        Committed::Conflict(if self.life == within { self.differing(expected) } else { Vec::new() })
+    }
+
+    fn write(&mut self, put: &Put, stamp: Option<StoreTime>) {
+        match &put.value {
+            Some(value) => {
+                let record = Record { version: put.version, stamp, value: value.clone() };
+                self.data.records.insert(put.key.clone(), record);
+            }
+            None => drop(self.data.records.remove(&put.key)),
+        }
+    }
+
+    /// What follows from a change that was applied.
+    fn tell(&mut self, change: &Change, stamp: Option<StoreTime>) {
+        for entry in &change.history {
+            self.data.history.push_back((entry.resource.clone(), entry.at.or(stamp), entry.text.clone()));
+        }
+        let surplus = self.data.history.len().saturating_sub(HISTORY);
+        self.data.history.drain(..surplus);
+        for signal in &change.signals {
+            self.send(signal, stamp);
+        }
+    }
+
+    /// Sends to all who listen to the first channel that anybody listens to.
+    fn send(&mut self, signal: &Signal, stamp: Option<StoreTime>) {
+        self.listeners.retain(|listener| listener.is_alive());
+        for channel in &signal.to {
+            let heard = Heard { channel: channel.clone(), stamp, text: signal.text.clone() };
+            let listeners = self.listeners.iter();
+            if listeners.filter(|listener| listener.hear(&heard)).count() > 0 {
+                return;
+            }
+        }
+    }
+}
+
+// Applying changes.
+impl MemoryBackend {
+    /// Compares, then writes. Nothing if it was not to be.
+    fn step<'a>(
+        &self,
+        state: &mut State,
+        within: Incarnation,
+        change: &Change,
+        expected: impl IntoIterator<Item = &'a (Key, Version)>,
+        puts: &[Put],
+    ) -> Option<Done> {
+        let stamp = self.now();
+        let in_time = stamp.is_none_or(|now| change.window.contains(now));
+        if state.life != within || !in_time || !state.differing(expected).is_empty() {
+            return None;
+        }
+        puts.iter().for_each(|put| state.write(put, stamp));
+        Some(Done(stamp))
+    }
+
+    /// All records of a change as one step.
+    fn apply(&self, within: Incarnation, change: &Change) -> Committed {
+        let mut state = self.lock();
+        match self.step(&mut state, within, change, &change.expect, &change.put) {
+            Some(Done(stamp)) => {
+                state.tell(change, stamp);
+                Committed::Done { stamp }
+            }
+            None => state.conflict(within, &change.expect),
+        }
+    }
+
+    /// Each record of a change as a step of its own, which compares only this record. The change stops at the first
+    /// that is not as expected; what was written before stays.
+    async fn apply_one_by_one(&self, within: Incarnation, change: &Change) -> Committed {
+        let expected = |put: &Put| change.expect.iter().find(|(key, _)| *key == put.key);
+        // A change that writes nothing has its window, too.
+        let steps = if change.put.is_empty() { vec![&[][..]] } else { change.put.chunks(1).collect() };
+        let mut last = None;
+        for (index, puts) in steps.into_iter().enumerate() {
+            if index > 0 {
+                tokio::task::yield_now().await;
+            }
+            let mut state = self.lock();
+            match self.step(&mut state, within, change, puts.iter().filter_map(expected), puts) {
+                Some(Done(stamp)) => last = stamp,
+                None => return state.conflict(within, change.put.iter().filter_map(expected)),
+            }
+        }
+        self.lock().tell(change, last);
+        Committed::Done { stamp: last }
+    }
+}
+
+/// A step that was taken, with its stamp.
+struct Done(Option<StoreTime>);
+
+impl Backend for MemoryBackend {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn read<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Snapshot> {
+        Box::pin(async move {
+            let state = self.lock();
+            let records = keys.iter().map(|key| state.stored(key)).collect();
+            Ok(self.snapshot(&state, records))
         })
     }
+
+    fn commit<'a>(&'a self, within: Incarnation, changes: &'a [Change]) -> Pending<'a, Commits> {
+        Box::pin(async move {
+            let mut done = Vec::with_capacity(changes.len());
+            for change in changes {
+                done.push(match self.capabilities.together {
+                    true => self.apply(within, change),
+                    false => self.apply_one_by_one(within, change).await,
+                });
+            }
+            let state = self.lock();
+            Ok(Commits { life: state.life, now: self.now(), done })
+        })
+    }
+
+    fn list<'a>(&'a self, of: Listing, after: Option<&'a Key>) -> Pending<'a, Page> {
+        Box::pin(async move {
+            let state = self.lock();
+            let listed = |key: &Key| match of {
+                Listing::Leases => matches!(key, Key::Lease(_)),
+                Listing::Resources => matches!(key, Key::Resource(_)),
+            };
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            // Keys of one kind are in the order of their names.
+            let keys = state.data.records.range((from, Bound::Unbounded)).map(|(key, _)| key);
+            let mut keys = keys.filter(|key| listed(key)).peekable();
+            let records = keys.by_ref().take(PAGE).map(|key| state.stored(key)).collect();
+            let more = keys.peek().is_some();
+            Ok(Page { shown: self.snapshot(&state, records), more })
+        })
+    }
+
+    fn history<'a>(&'a self, of: Option<&'a ResourceName>, most: usize) -> Pending<'a, History> {
+        Box::pin(async move {
+            let state = self.lock();
+            let newest_first = state.data.history.iter().rev();
+            let of_it = newest_first.filter(|(resource, ..)| of.is_none_or(|name| name == resource));
+            let mut entries: Vec<_> = of_it.take(most).map(|(_, at, text)| (*at, text.clone())).collect();
+            entries.reverse();
+            Ok(History { now: self.now(), entries })
+        })
+    }
+
+    fn listen(&self) -> Pending<'_, (Arc<dyn Subscriptions>, Signals)> {
+        Box::pin(async move {
+            let (to, signals) = mpsc::unbounded_channel();
+            let followed = Followed { channels: HashSet::new(), to: Some(to) };
+            let listener = Arc::new(Listener(Mutex::new(followed)));
+            let mut state = self.lock();
+            state.listeners.retain(|listener| listener.is_alive());
+            state.listeners.push(listener.clone());
+            Ok((listener as _, signals))
+        })
+    }
+
+    fn lost_nothing(&self, _within: Duration) -> Pending<'_, bool> {
+        Box::pin(async move { Ok(!self.lock().lost) })
+    }
+
+    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// One listener and the channels it follows.
+#[derive(Debug)]
+struct Listener(Mutex<Followed>);
+
+#[derive(Debug)]
+struct Followed {
+    channels: HashSet<Channel>,
+    /// Nothing once the connection is lost.
+    to: Option<mpsc::UnboundedSender<Heard>>,
+}
+
+impl Listener {
+    fn lock(&self) -> MutexGuard<'_, Followed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_alive(&self) -> bool {
+        self.lock().to.as_ref().is_some_and(|to| !to.is_closed())
+    }
+
+    /// Whether it listens to this channel; then it is told.
+    fn hear(&self, heard: &Heard) -> bool {
+        let followed = self.lock();
+        let follows = followed.channels.contains(&heard.channel);
+        follows && followed.to.as_ref().is_some_and(|to| to.send(heard.clone()).is_ok())
+    }
+}
+
+impl Subscriptions for Listener {
+    fn follow(&self, channel: Channel) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let mut followed = self.lock();
+            if followed.to.is_none() {
+                return Err(Error::unavailable("cannot follow the channel: the connection was lost"));
+            }
+            followed.channels.insert(channel);
+            Ok(())
+        })
+    }
+
+    fn forget(&self, channel: &Channel) {
+        self.lock().channels.remove(channel);
+    }
+}
+
+fn draw_life() -> Incarnation {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
+    Incarnation(u128::from_le_bytes(bytes))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tenure_core::{Call, Leave, Leaving, Metadata, Moment, Said, Seq, Tickets, Want};
-
     use super::*;
 
-    async fn ask(store: &MemoryStore, lease: u128, seq: u64, call: Call) -> Said {
-        let request = Request {
-            lease: LeaseId(lease),
-            seq: Seq(seq),
-            asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
-            limit: Duration::from_secs(1),
-            judged_by: None,
-            longest: Duration::ZERO,
-            call,
-        };
-        store.call(&request).await.expect("an answer").said
+    async fn put(backend: &MemoryBackend, key: &Key, from: Version, to: Version) -> Committed {
+        let life = backend.lock().life;
+        let put = Put { key: key.clone(), version: to, value: Some("text".into()) };
+        let change = Change { expect: vec![(key.clone(), from)], put: vec![put], ..Change::default() };
+        backend.commit(life, &[change]).await.expect("an answer").done.remove(0)
     }
 
-    // req: H8
+    async fn read(backend: &MemoryBackend, key: &Key) -> (Incarnation, Version) {
+        let snapshot = backend.read(std::slice::from_ref(key)).await.expect("an answer");
+        (snapshot.life, snapshot.records[0].version)
+    }
+
+    async fn lost_nothing(backend: &MemoryBackend) -> bool {
+        backend.lost_nothing(Duration::ZERO).await.expect("an answer")
+    }
+
     #[tokio::test]
-    async fn where_nobody_listens_the_hint_goes_on_to_the_next_at_once_and_the_step_to_the_one_behind() {
-        let store = MemoryStore::new();
-        let name = ResourceName::new("job").expect("a name");
-        let want = Want { resource: name.clone(), tickets: Tickets::ONE, priority: 0 };
-        let mut hints = Vec::new();
-        // The owner, one who never listened, one who does not any more, and two who do.
-        for lease in 1..=5 {
-            let label = Label::new("worker").expect("a label");
-            let open = Call::Open { ttl: Duration::from_secs(15), label, metadata: Metadata::default() };
-            assert_eq!(ask(&store, lease, 1, open).await, Said::Opened);
-            if lease > 2 {
-                hints.push(store.hints(LeaseId(lease)).await.expect("a subscription"));
-            }
-            ask(&store, lease, 2, Call::Claim(vec![want.clone()])).await;
-        }
-        drop(hints.remove(0));
+    async fn a_new_life_keeps_the_data_and_ends_the_signals() {
+        let backend = MemoryBackend::new();
+        put(&backend, &Key::Meta, Version::NONE, Version(1)).await;
+        let (life, _) = read(&backend, &Key::Meta).await;
+        let (subscriptions, mut signals) = backend.listen().await.expect("a listener");
 
-        let leave = Leave { resource: name, how: Leaving::Released };
-        ask(&store, 1, 3, Call::Release(vec![leave])).await;
+        backend.new_life();
 
-        assert_eq!(hints[0].try_recv().map(|hint| hint.after), Ok(Duration::ZERO));
-        assert_eq!(hints[1].try_recv().map(|hint| hint.after), Ok(Duration::from_millis(100)));
-        assert!(hints[0].try_recv().is_err() && hints[1].try_recv().is_err(), "each is told once");
+        let (next, version) = read(&backend, &Key::Meta).await;
+        assert!(next != life && version == Version(1));
+        assert!(lost_nothing(&backend).await);
+        assert_eq!(signals.recv().await, None);
+        assert!(subscriptions.follow(Channel::new("channel")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_fall_back_shows_older_data_in_a_new_life() {
+        let backend = MemoryBackend::new();
+        put(&backend, &Key::Meta, Version::NONE, Version(1)).await;
+        let saved = backend.save();
+        put(&backend, &Key::Meta, Version(1), Version(2)).await;
+        let (life, _) = read(&backend, &Key::Meta).await;
+
+        backend.fall_back(saved);
+
+        let (next, version) = read(&backend, &Key::Meta).await;
+        assert!(next != life && version == Version(1));
+        assert!(!lost_nothing(&backend).await);
+    }
+
+    #[tokio::test]
+    async fn losing_all_leaves_nothing_and_is_not_denied() {
+        let backend = MemoryBackend::new();
+        put(&backend, &Key::Meta, Version::NONE, Version(1)).await;
+        let (life, _) = read(&backend, &Key::Meta).await;
+
+        backend.lose_all();
+
+        let (next, version) = read(&backend, &Key::Meta).await;
+        assert!(next != life && version == Version::NONE);
+        assert!(!lost_nothing(&backend).await);
+    }
+
+    #[tokio::test]
+    async fn without_together_others_write_between_two_records_of_a_change() {
+        let capabilities = Capabilities { together: false, ..MemoryBackend::CAPABILITIES };
+        let backend = MemoryBackend::new().with(capabilities);
+        let put_at = |key| Put { key, version: Version(1), value: Some("text".into()) };
+        let change = Change {
+            expect: vec![(Key::Meta, Version::NONE), (Key::Ttls, Version::NONE)],
+            put: vec![put_at(Key::Meta), put_at(Key::Ttls)],
+            ..Change::default()
+        };
+        let life = backend.lock().life;
+
+        let changes = [change];
+        let (first, second) = tokio::join!(
+            backend.commit(life, &changes),
+            put(&backend, &Key::Ttls, Version::NONE, Version(2))
+        );
+
+        assert!(matches!(second, Committed::Done { .. }), "{second:?}");
+        let done = first.expect("an answer").done.remove(0);
+        let Committed::Conflict(differing) = done else { panic!("{done:?}") };
+        let versions: Vec<_> = differing.into_iter().map(|record| (record.key, record.version)).collect();
+        assert_eq!(versions, [(Key::Meta, Version(1)), (Key::Ttls, Version(2))]);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Shaky {
 impl Shaky {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            inner: MemoryStore::new(),
+            inner: MemoryStore::default(),
             calls: Mutex::new(Mood::Well),
             hints: Mutex::new(Mood::Well),
             asked: Mutex::default(),

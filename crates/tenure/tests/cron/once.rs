@@ -16,7 +16,7 @@ async fn worker(opened: &Opened, label: &str) -> Worker {
 }
 
 fn opened() -> Opened {
-    Opened::memory(Arc::new(MemoryStore::new())).expect("a thread")
+    Opened::memory(Arc::new(MemoryStore::default())).expect("a thread")
 }
 
 fn by(once: &Once) -> &str {

@@ -200,7 +200,7 @@ fn bare(said: &Said) -> String {
 async fn a_long_queue_is_as_the_ledger_has_it() {
     const WAITERS: u32 = 120;
     let server = fresh(Options::new());
-    let (store, ledger) = (open(&server.url()).await.expect("a store"), MemoryStore::new());
+    let (store, ledger) = (open(&server.url()).await.expect("a store"), MemoryStore::default());
     let both = async |lease: LeaseId, call: Call| {
         let sent = request(lease, call);
         let (ours, theirs) =
