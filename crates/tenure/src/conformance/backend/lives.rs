@@ -14,24 +14,25 @@ use crate::store::backend::{Change, Committed, Listing};
 pub async fn a_commit_for_another_life_changes_nothing_and_tells_the_life(fixture: impl BackendFixture) {
     let (store, channel) = (Handle::of(&fixture).await, channel());
     let mut listener = Listener::to(&store, &[&channel]).await;
-    let (old, new) = (resource("old"), resource("new"));
+    let (old, new, other) = (resource("old"), resource("new"), resource("other"));
     let before = store.create(&old, "before").await;
+    store.create(&other, "before").await;
     let (shown, life) = (store.read_one(&old).await, store.life.0);
     let change = Change {
         history: vec![entry("old", "it happened")],
         signals: vec![signal(&[&channel], "it happened")],
         ..write(version(), "after", &[(&old, before)])
     };
-    let wrong = write(version(), "after", &[(&old, version())]);
+    let wrong = write(version(), "after", &[(&other, version())]);
     let create = write(version(), "after", &[(&new, NONE)]);
     let changes = [change.clone(), wrong, create, sending(&[&channel], "it happened")];
 
-    for other in [0, 1, life ^ 1, life ^ (1 << 64), life ^ (1 << 127), !life, u128::MAX] {
-        let commits = answered(store.backend.commit(Incarnation(other), &changes)).await;
+    for wrong_life in [0, 1, life ^ 1, life ^ (1 << 64), life ^ (1 << 127), !life, u128::MAX] {
+        let commits = answered(store.backend.commit(Incarnation(wrong_life), &changes)).await;
 
-        assert_eq!(commits.life, store.life, "in the life {other:x}");
+        assert_eq!(commits.life, store.life, "in the life {wrong_life:x}");
         assert_eq!(commits.now.is_some(), store.can.clock);
-        assert_eq!(commits.done, vec![Committed::Conflict(vec![]); 4], "in the life {other:x}");
+        assert_eq!(commits.done, vec![Committed::Conflict(vec![]); 4], "in the life {wrong_life:x}");
         assert_eq!(store.read_one(&old).await, shown);
         assert_eq!(store.read_one(&new).await.version, NONE);
     }
