@@ -704,7 +704,7 @@ impl Client {
         let mine = self.mine.get(&id).unwrap_or(&nothing);
         match &request.call {
             Call::Open { ttl, label, metadata } => {
-                leases::open(view, &Opening { id, seq, ttl: *ttl, label, metadata, witness }).map(Said1::Said)
+                leases::open(view, &Opening { id, ttl: *ttl, label, metadata, witness }).map(Said1::Said)
             }
             Call::Renew => leases::renew(view, id, seq, op.attempts, &mine.settled).map(Said1::Said),
             Call::Close(why) => match self.last_releases(view, id, *why) {

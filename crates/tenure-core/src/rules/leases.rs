@@ -9,7 +9,7 @@ use super::change::{Change, Decision, Signal};
 use super::keys::{Key, Version, Window};
 use super::records::{Ended, Info, Lease, MOST_TTLS, Meta, Record, Rest, TtlUse, Ttls};
 use super::view::{Standing, View, run_out};
-use crate::message::{Closing, LeaseId, Said, Seq, Token};
+use crate::message::{Closing, LeaseId, Notice, Said, Seq, Token};
 use crate::names::{Label, Metadata, ResourceName};
 use crate::planted::Bug;
 use crate::timing::LONGEST_TTL;
@@ -28,7 +28,6 @@ const KEPT_LONG: Duration = Duration::from_secs(30 * 24 * 3600);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Opening<'a> {
     pub(super) id: LeaseId,
-    pub(super) seq: Seq,
     pub(super) ttl: Duration,
     pub(super) label: &'a Label,
     pub(super) metadata: &'a Metadata,
@@ -56,7 +55,7 @@ pub(super) fn open(view: View<'_>, opening: &Opening<'_>) -> Decision<Said> {
         label: opening.label.clone(),
         opened: None,
         renewed: None,
-        seq: opening.seq,
+        seq: Seq(0),
         notices: Vec::new(),
         all: false,
         ended: None,
@@ -164,12 +163,13 @@ pub(super) fn renew(
         // Somebody else renews this lease.
         return Decision::Say(Said::Stale);
     }
-    let notices = lease.notices.clone();
+    let standing = |notice: &&Notice| settled.get(&notice.resource).is_none_or(|token| notice.token > *token);
+    let notices: Vec<Notice> = lease.notices.iter().filter(standing).cloned().collect();
     if attempt > 0 && view.planted.has(Bug::OlderRenewalCounts) {
         return Decision::Say(Said::Kept { notices, more: false });
     }
-    let mut renewed = Lease { seq, renewed: None, ended: None, all: false, ..lease.clone() };
-    renewed.notices.retain(|notice| settled.get(&notice.resource).is_none_or(|token| notice.token > *token));
+    let renewed =
+        Lease { seq, renewed: None, ended: None, all: false, notices: notices.clone(), ..lease.clone() };
     let change = Change::of(key, record.version, renewed);
     // A third attempt goes without: whatever changes the namespace so often, the lease has to live.
     let with_meta = attempt < 2 && !view.planted.has(Bug::MetaNotExpected);

@@ -65,6 +65,8 @@ struct Draft<'a> {
     changed: bool,
     /// A ticket was found free, or K was raised: others may be woken.
     freed: bool,
+    /// K was lowered below a ticket that is held.
+    lowered: bool,
     /// Waiters that are known to be dead.
     dead: BTreeSet<LeaseId>,
 }
@@ -83,6 +85,14 @@ pub(super) fn claim(view: View<'_>, id: LeaseId, want: &Want) -> Decision<Outcom
     draft.resize(want, &own);
     if let Err(decision) = draft.reap(id) {
         return decision;
+    }
+    if draft.lowered {
+        // First the wishes stand on the seats, then their owners are told.
+        return Decision::First(vec![draft.change(&own, Some(id))]);
+    }
+    let knocks = draft.knocks();
+    if !knocks.is_empty() {
+        return Decision::First(knocks);
     }
     let decision = draft.grant_or_queue(&own, want.priority);
     decision.map(Outcome::Said)
@@ -213,6 +223,7 @@ impl<'a> Draft<'a> {
             history: Vec::new(),
             changed: false,
             freed: false,
+            lowered: false,
             dead: BTreeSet::new(),
         }
     }
@@ -234,6 +245,7 @@ impl<'a> Draft<'a> {
         for seat in &mut self.resource.seats {
             if seat.grant.ticket.0 >= want.tickets.count() {
                 seat.wish = Some(seat.wish.map_or(Wish::Lowered, |wish| wish.max(Wish::Lowered)));
+                self.lowered = true;
             } else if seat.wish == Some(Wish::Lowered) {
                 seat.wish = None;
             }
@@ -483,15 +495,15 @@ impl<'a> Draft<'a> {
             // Together with the rest: what was read before may be outdated by now.
             return Decision::Read(look_keys(&self.view, own.id, self.name));
         }
-        let mut first = self.knocks();
         if !self.dead.is_empty() {
             // Whoever comes across dead waiters clears them away: a release would be told to them.
             let mut cleared = self.resource_as_known();
             let dead = |lease: &LeaseId| self.dead.contains(lease);
             cleared.queue.retain(|place| !dead(&place.lease));
-            first.push(Change::of(Key::Resource(self.name.clone()), self.version, cleared));
+            let cleared = Change::of(Key::Resource(self.name.clone()), self.version, cleared);
+            return Decision::First(vec![cleared]);
         }
-        if first.is_empty() { Decision::Say(claimed) } else { Decision::First(first) }
+        Decision::Say(claimed)
     }
 
     /// The record as it was read, without what this request has made of it.

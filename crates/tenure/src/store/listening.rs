@@ -10,7 +10,7 @@ use tenure_core::{Hint, LeaseId, Message, ResourceName};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::backend::{Backend, Channel, Heard, Proof, Signals, Subscriptions};
+use super::backend::{Backend, Channel, Heard, Proof, Signals, Stored, Subscriptions};
 use super::codec::{self, Spoken, Told};
 use super::records::Inner;
 use super::{Hints, Messages};
@@ -192,13 +192,8 @@ impl<B: Backend> Inner<B> {
                 }
             }
             Spoken::Ended(ended) => {
-                let mut listening = self.listening();
-                listening.followed.remove(&ended);
-                let waiting = listening.waits.iter().filter(|(_, waits)| waits.owners.contains(&ended));
-                let waiting: Vec<(LeaseId, ResourceName)> = waiting.map(|(key, _)| key.clone()).collect();
-                for (lease, resource) in waiting {
-                    listening.hint(Hint { lease, resource, after: Duration::ZERO });
-                }
+                self.listening().followed.remove(&ended);
+                self.hint_waiters(&[ended]);
             }
             Spoken::Knock => {}
             Spoken::Message { message, number } => {
@@ -247,7 +242,7 @@ impl<B: Backend> Inner<B> {
             return;
         };
         drop(listening);
-        let (inner, resource) = (self.clone(), resource.clone());
+        let inner = self.clone();
         tokio::spawn(async move {
             let (secret, subscriptions) = line;
             for owner in &new {
@@ -256,11 +251,43 @@ impl<B: Backend> Inner<B> {
                 }
             }
             inner.watch().await;
-            if !new.is_empty() {
-                // What happened before it was followed was not heard.
-                inner.listening().hint(Hint { lease, resource, after: Duration::ZERO });
-            }
+            inner.look_back(new).await;
         });
+    }
+
+    /// Who ended before it was followed was not heard.
+    async fn look_back(&self, owners: Vec<LeaseId>) {
+        let keys: Vec<Key> = owners.iter().copied().map(Key::Lease).collect();
+        if keys.is_empty() {
+            return;
+        }
+        let over = |stored: &Stored| match &stored.value {
+            Some(text) => matches!(
+                codec::decode(&stored.key, text.as_str()),
+                Ok((_, Value::Lease(lease))) if lease.ended.is_some()
+            ),
+            None => true,
+        };
+        // If it cannot be told they may all have ended.
+        let ended: Vec<LeaseId> = match self.backend.read(&keys).await {
+            Ok(snapshot) => {
+                let records = snapshot.records.iter().zip(owners);
+                records.filter(|(stored, _)| over(stored)).map(|(_, owner)| owner).collect()
+            }
+            Err(_) => owners,
+        };
+        self.hint_waiters(&ended);
+    }
+
+    /// Has those look who wait for what these leases own, as far as is known.
+    fn hint_waiters(&self, ended: &[LeaseId]) {
+        let waits: Vec<(LeaseId, ResourceName)> = self.listening().waits.keys().cloned().collect();
+        for (lease, resource) in waits {
+            let owners = self.client().owners(&resource);
+            if owners.iter().any(|owner| ended.contains(owner)) {
+                self.listening().hint(Hint { lease, resource, after: Duration::ZERO });
+            }
+        }
     }
 
     pub(super) fn waits_no_more(&self, lease: LeaseId, resource: &ResourceName) {
