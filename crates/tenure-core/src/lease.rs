@@ -34,8 +34,6 @@ pub(crate) struct Live {
     pub(crate) renewal: Tries,
     /// The life of the store in which everything owned is known to be written down.
     pub(crate) confirmed: Incarnation,
-    /// Since when, if it is not the first.
-    pub(crate) settled_at: Option<Moment>,
     pub(crate) unsettled: Option<Unsettled>,
 }
 

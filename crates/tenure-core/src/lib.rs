@@ -73,4 +73,4 @@ pub use rules::{Capabilities, Key, Version, Window};
 pub use timing::{
     Clock, LARGEST_DRIFT, LONGEST_TTL, SHORTEST_BEACON, SHORTEST_RENEW, SHORTEST_TTL, Timing, TimingError,
 };
-pub use worker::{Departure, Worker};
+pub use worker::Worker;

@@ -46,14 +46,6 @@ pub enum Input {
         /// Which ownership.
         token: Token,
     },
-    /// The work of this ownership and its cleanup have ended, the campaign with it, and whoever did the work has sent the
-    /// release: see [`Worker::reserve`](crate::Worker::reserve). What the store says to it comes as to any other request.
-    Departed {
-        /// What was sent.
-        request: Request,
-        /// Which ownership.
-        token: Token,
-    },
     /// The store answered.
     Answered(Request, Answer),
     /// The request came to nothing, as far as we know.

@@ -1,14 +1,12 @@
 //! The worker's state machine: one lease, many campaigns. Inputs in, outputs out, time as an argument.
 
 mod answers;
-mod departure;
 mod due;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use self::departure::Departure;
 use crate::campaign::{Batch, Campaign, Event, Scene};
 use crate::lease::{Attempt, Farewell, Lease, Live, Tries};
 use crate::message::{Call, Grant, LeaseId, Request, Seq, Token, Waiting, Want};
@@ -157,7 +155,6 @@ impl Worker {
             }
             Input::End { .. } | Input::Tick => {}
             Input::Stopped { resource, token } => self.tell(now, &resource, Event::Stopped(token)),
-            Input::Departed { request, token } => self.departed(now, &request, token),
             Input::Answered(request, answer) => self.answered(now, &request, answer),
             Input::Failed(request) => self.unanswered(now, request.seq),
             Input::Hinted { resource, after } => self.tell(now, &resource, Event::Hinted(now.at + after)),

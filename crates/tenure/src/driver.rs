@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 #[cfg(feature = "postgres")]
 use tokio::sync::oneshot;
@@ -17,7 +16,6 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct Driver {
     jobs: mpsc::UnboundedSender<Job>,
-    runtime: Handle,
 }
 
 /// Something to be done on that thread, where the store's connections live.
@@ -30,17 +28,11 @@ impl Driver {
             .build()
             .map_err(|error| Error::unavailable("cannot start the driver's runtime").because(error))?;
         let (jobs, arriving) = mpsc::unbounded_channel();
-        let handle = runtime.handle().clone();
         std::thread::Builder::new()
             .name("tenure-driver".into())
             .spawn(move || runtime.block_on(drive(arriving)))
             .map_err(|error| Error::unavailable("cannot start the driver's thread").because(error))?;
-        Ok(Arc::new(Self { jobs, runtime: handle }))
-    }
-
-    /// Its runtime, which is there as long as this is.
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.runtime
+        Ok(Arc::new(Self { jobs }))
     }
 
     /// Does this on the driver's thread, and waits for what comes of it. Dropping it ends the work, too.

@@ -20,7 +20,6 @@ use crate::guard::{Ended, SharedPage};
 use crate::observe;
 use crate::page::Page;
 use crate::seat::{Change, Seat, Signal};
-use crate::shortcut::{self, Sent, Shortcut};
 use crate::slim;
 use crate::stint::Stint;
 use crate::store::Store;
@@ -33,8 +32,8 @@ pub(crate) enum Command {
     Enter(Wanted, Arc<Seat>, slim::Sender<Signal>),
     /// Something happened to the machine.
     Do(Input),
-    /// The work under this token has ended, and the campaign with it. Its release may have been sent already.
-    Depart(ResourceName, Token, Option<Sent>),
+    /// The work under this token has ended, and the campaign with it.
+    Depart(ResourceName, Token),
     /// A job on the store, done where the store's connections live.
     Ask(Box<dyn FnOnce(Arc<dyn Store>) -> Job + Send>),
     /// The same, for as long as the worker is there.
@@ -122,7 +121,6 @@ pub(crate) struct Engine {
     happened: mpsc::UnboundedReceiver<Happened>,
     report: mpsc::UnboundedSender<Happened>,
     chance: Chance,
-    shortcut: Arc<Shortcut>,
 }
 
 /// A request under way.
@@ -161,7 +159,6 @@ impl Engine {
         own: Own,
         to_us: mpsc::WeakUnboundedSender<Command>,
         commands: mpsc::UnboundedReceiver<Command>,
-        shortcut: Arc<Shortcut>,
     ) -> Self {
         let (report, happened) = mpsc::unbounded_channel();
         Self {
@@ -185,7 +182,6 @@ impl Engine {
             happened,
             report,
             chance: Chance::new(),
-            shortcut,
         }
     }
 
@@ -241,21 +237,13 @@ impl Engine {
                 }
                 self.handle(input);
             }
-            Command::Depart(resource, token, sent) => {
+            Command::Depart(resource, token) => {
                 if let Some(occupied) = self.seats.get_mut(&resource) {
                     occupied.seat.is_done(token);
                     occupied.is_departing = true;
                 }
-                match sent {
-                    Some(Sent { request, answer }) => {
-                        self.attend(request.seq, observe::name(&request.call), answer);
-                        self.handle(Input::Departed { request, token });
-                    }
-                    None => {
-                        self.handle(Input::Leave(resource.clone()));
-                        self.handle(Input::Stopped { resource: resource.clone(), token });
-                    }
-                }
+                self.handle(Input::Leave(resource.clone()));
+                self.handle(Input::Stopped { resource: resource.clone(), token });
                 self.limit_departure(resource);
             }
             Command::Ask(job) => drop(tokio::spawn(job(self.store.clone()))),
@@ -395,13 +383,7 @@ impl Engine {
 
     fn carry_out(&mut self, output: Output) {
         match output {
-            Output::Send(request) => {
-                let renews = request.call == Call::Renew;
-                self.send(request);
-                if renews {
-                    self.shortcut.allow(self.machine.reserve());
-                }
-            }
+            Output::Send(request) => self.send(request),
             Output::Abandon(seq) => {
                 if let Some(Attempt { task, call }) = self.attempts.remove(&seq) {
                     task.abort();
@@ -410,7 +392,6 @@ impl Engine {
             }
             Output::Trust(until) => {
                 until.map_or_else(|| self.distrust(), |until| self.trust(until));
-                self.shortcut.allow(self.machine.reserve());
             }
             Output::Start(Granted { resource, grant }) => self.start(resource, grant),
             Output::Stop { resource, token, ending } => {
@@ -489,7 +470,7 @@ impl Engine {
         };
         let (clocks, limit) = (self.own.clocks.clone(), request.limit);
         let (seq, call) = (request.seq, observe::name(&request.call));
-        let answer = shortcut::ask(self.store.clone(), request);
+        let store = self.store.clone();
         self.attend(seq, call, async move {
             // Before the first claim, so that no hint is missed between the two; but a store that answers and
             // cannot hint still elects.
@@ -499,7 +480,8 @@ impl Engine {
                     () = clocks.sleep(limit / 2) => {}
                 }
             }
-            answer.await
+            let answer = store.call(&request).await;
+            (request, answer)
         });
     }
 
@@ -549,7 +531,6 @@ impl Engine {
             return;
         };
         // Before anybody is told: who owns is counted, and may leave at once.
-        self.shortcut.allow(self.machine.reserve());
         observe::acquired(&self.own.label, &resource, grant);
         let stint = Stint::new(resource, grant, commands);
         if let Some(Occupied { seat, signals, tickets, terms, .. }) = self.seats.get_mut(&stint.resource) {

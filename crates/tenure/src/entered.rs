@@ -9,7 +9,6 @@ use crate::changes::Listeners;
 use crate::engine::{Command, Wanted};
 use crate::ownership::Ownership;
 use crate::seat::{Seat, Signal};
-use crate::shortcut::Sent;
 use crate::slim;
 use crate::worker::Inner;
 
@@ -56,11 +55,9 @@ impl Entered {
         self.tell(Input::Leave(self.resource.clone()));
     }
 
-    /// Gives up what the work under `token` stood on, which has ended: from here on it does not hold. Says what was sent to
-    /// the store, if the driver is not to do that.
-    pub(crate) fn release(&self, token: Token) -> Option<Sent> {
-        let held = self.seat.give_up(token) && !self.seat.is_unlimited();
-        held.then(|| self.worker.shortcut.release(&self.resource)).flatten()
+    /// Gives up what the work under `token` stood on, which has ended: from here on it does not hold.
+    pub(crate) fn release(&self, token: Token) {
+        self.seat.give_up(token);
     }
 
     /// Waits until the campaign has left, whose work has ended with it; the driver limits how long.

@@ -63,7 +63,6 @@ mod ownership;
 mod page;
 mod resources;
 mod seat;
-mod shortcut;
 mod slim;
 mod stint;
 pub mod store;

@@ -205,7 +205,8 @@ impl Ownership {
             Some(Held { mut entered, stint }) => {
                 match Arc::into_inner(stint) {
                     Some(stint) => {
-                        stint.depart(entered.release(grant.token));
+                        entered.release(grant.token);
+                        stint.depart();
                         entered.has_departed().await;
                     }
                     // Somebody else still does a part of the work.

@@ -196,11 +196,10 @@ impl Seat {
     /// Whoever did the work of the ownership under `token` gives it up: from here on it does not hold, and nothing protects it,
     /// before anybody else may have the ticket. The driver has still to say so to those who wait for its end. Says whether
     /// it held until now.
-    pub(crate) fn give_up(&self, token: Token) -> bool {
-        let held = self.is_trusted()
-            && self.token.compare_exchange(token.0, 0, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    pub(crate) fn give_up(&self, token: Token) {
+        // Another token: that ownership is over already.
+        let _other = self.token.compare_exchange(token.0, 0, Ordering::AcqRel, Ordering::Acquire);
         self.is_done(token);
-        held
     }
 
     // ---- written by the driver -----------------------------------------------------------------------------

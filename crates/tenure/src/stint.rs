@@ -6,7 +6,6 @@ use tenure_core::{Ending, Grant, Input, ResourceName};
 use tokio::sync::mpsc;
 
 use crate::engine::Command;
-use crate::shortcut::Sent;
 
 /// Whoever does a part of the work keeps one of these (shared) for as long as it does. When the last one is
 /// dropped, wherever and for whatever reason, the driver learns that the work has ended; not before may the ticket
@@ -29,12 +28,11 @@ impl Stint {
         Arc::new(Self { resource, grant, commands, is_told: false })
     }
 
-    /// Ends it, and the campaign with it: one message for both, where each wakes the driver. The release may have been
-    /// sent already.
-    pub(crate) fn depart(mut self, sent: Option<Sent>) {
+    /// Ends it, and the campaign with it: one message for both, where each wakes the driver.
+    pub(crate) fn depart(mut self) {
         self.is_told = true;
         // The driver may have ended, and everything with it.
-        let _gone = self.commands.send(Command::Depart(self.resource.clone(), self.grant.token, sent));
+        let _gone = self.commands.send(Command::Depart(self.resource.clone(), self.grant.token));
     }
 }
 

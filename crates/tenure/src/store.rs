@@ -61,8 +61,7 @@ pub type Messages = mpsc::UnboundedReceiver<Message>;
 /// `Err` means only: we do not know. Losing is an answer.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Carries out what a worker asks, in one atomic step per resource, and sends the hints that follow from it
-    /// after the change is durable. A release may be polled first on a thread of the application, in the context of the driver's
-    /// runtime, and on the driver's thread from then on.
+    /// after the change is durable.
     fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer>;
 
     /// Subscribes to the wake-ups for this lease. Called before its first claim; when it is answered, no hint

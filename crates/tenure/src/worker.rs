@@ -18,7 +18,6 @@ use crate::flapping::Flapping;
 use crate::guard::SharedPage;
 use crate::messages::Messages;
 use crate::page::Page;
-use crate::shortcut::Shortcut;
 use crate::store::{self, Opened};
 
 /// One competitor: a label, one lease, and any number of campaigns. Cloning it gives another handle to the same.
@@ -37,7 +36,6 @@ pub(crate) struct Inner {
     pub(crate) clocks: Clocks,
     pub(crate) timing: Timing,
     label: Label,
-    pub(crate) shortcut: Arc<Shortcut>,
     /// What this worker competes for.
     entered: Mutex<BTreeSet<ResourceName>>,
     /// Wakes its jobs, if it has some.
@@ -296,8 +294,7 @@ impl WorkerBuilder {
             clocks: clocks.clone(),
             guard: self.guard,
         };
-        let shortcut = Shortcut::new(&opened.store, opened.driver.handle().clone(), clocks.clone());
-        let engine = Engine::new(machine, opened.store, own, commands.downgrade(), obeyed, shortcut.clone());
+        let engine = Engine::new(machine, opened.store, own, commands.downgrade(), obeyed);
         opened.driver.spawn(Box::pin(engine.run()))?;
         let inner = Inner {
             commands,
@@ -305,7 +302,6 @@ impl WorkerBuilder {
             clocks,
             timing: self.timing,
             label,
-            shortcut,
             entered: Mutex::default(),
             #[cfg(feature = "cron")]
             clockwork: std::sync::OnceLock::new(),

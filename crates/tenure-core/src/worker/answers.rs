@@ -80,14 +80,8 @@ impl Worker {
         let Lease::Opening(Opening { id, first_asked_at, .. }) = self.lease else { return };
         let trusted_until = first_asked_at + self.trust();
         let renewal = Tries::Next(first_asked_at + self.timing.renew());
-        self.lease = Lease::Live(Live {
-            id,
-            trusted_until,
-            renewal,
-            confirmed: stamp.incarnation,
-            settled_at: None,
-            unsettled: None,
-        });
+        self.lease =
+            Lease::Live(Live { id, trusted_until, renewal, confirmed: stamp.incarnation, unsettled: None });
         self.out.push_back(Output::Trust(Some(trusted_until)));
         if let Some(left) = self.still_to_watch(now.at) {
             self.out.push_back(Output::Report(Report::HeldBack(HeldBack::Watching, left)));
@@ -143,7 +137,7 @@ impl Worker {
             // Yet another life: the next renewal will tell which, and ask again.
             return;
         }
-        (live.confirmed, live.settled_at) = (stamp.incarnation, Some(now.at));
+        live.confirmed = stamp.incarnation;
         let held: BTreeMap<&ResourceName, &Holding> =
             holdings.iter().map(|held| (&held.resource, held)).collect();
         self.tell_all(now, |campaign| {

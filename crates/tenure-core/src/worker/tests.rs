@@ -1034,96 +1034,6 @@ fn a_failure_that_nobody_waits_for_is_not_reported() {
 
 const SOME_PLACE: Waiting = Waiting { ahead: 0, look_again: TTL, why: Why::Taken };
 
-// ---- releases that somebody else sends -----------------------------------------------------------------------
-
-// req: O9
-#[test]
-fn a_release_that_was_sent_ahead_is_not_sent_again_and_leaves_when_it_is_answered() {
-    let mut stage = Stage::owning();
-    stage.until_renewal();
-    stage.answer(kept());
-
-    let request = stage.depart("r", 1);
-    assert!(stage.saw(&stop("r", 1, Ending::Left)) && stage.releases().is_empty());
-    assert_eq!(request.judged_by, Some(store_time(stage.now)));
-    assert!(
-        stage.every.iter().all(|sent| sent.seq < request.seq),
-        "of what was asked before nothing is newer"
-    );
-    stage.feed(Input::Answered(request, stamped(Said::Released(vec![Released::Free]), 1, stage.now)));
-
-    assert!(stage.saw(&Output::Left(name("r"))) && stage.releases().is_empty());
-}
-
-#[test]
-fn a_release_that_was_sent_ahead_and_not_answered_is_given_up_and_repeated_under_a_number_of_its_own() {
-    let mut stage = Stage::owning();
-    let request = stage.depart("r", 1);
-
-    stage.pass(9_000 / 4 - 1);
-    assert!(!stage.saw(&Output::Abandon(request.seq)));
-    stage.pass(1_000);
-
-    assert!(stage.saw(&Output::Abandon(request.seq)));
-    assert_eq!(stage.releases(), [(name("r"), Leaving::Released)]);
-    let again = stage.every.iter().find(|sent| matches!(sent.call, Call::Release(_))).cloned().unwrap();
-    assert!(again.seq > request.seq);
-    stage.feed(Input::Answered(request, stamped(Said::Released(vec![Released::Free]), 1, stage.now)));
-    assert!(!stage.saw(&Output::Left(name("r"))), "a late answer changes nothing");
-    stage.feed(Input::Answered(again, stamped(Said::Released(vec![Released::Free]), 1, stage.now)));
-    assert!(stage.saw(&Output::Left(name("r"))));
-}
-
-#[test]
-fn a_release_that_was_sent_ahead_of_the_end_of_its_lease_is_waited_for_by_nobody() {
-    let mut stage = Stage::owning();
-    let departure = stage.worker.reserve().unwrap();
-    let request = departure.request(stage.moment(), name("r"));
-
-    stage.pass(TRUST);
-    assert!(stage.saw(&stop("r", 1, Ending::Expired)));
-    stage.feed(Input::Departed { request: request.clone(), token: Token(1) });
-    assert!(stage.saw(&Output::Left(name("r"))) && stage.releases().is_empty());
-    stage.feed(Input::Answered(request, stamped(Said::Released(vec![Released::Stale]), 1, stage.now)));
-
-    stage.enter("r");
-    stage.pass(1_000);
-    assert!(stage.worker.is_campaigning(&name("r")));
-}
-
-// req: L1
-#[test]
-fn a_release_that_was_sent_ahead_of_a_new_life_of_the_store_is_sent_again() {
-    let mut stage = Stage::owning();
-    let request = stage.worker.reserve().unwrap().request(stage.moment(), name("r"));
-    stage.until_renewal();
-    stage.answer_as(2, kept());
-    stage.answer_as(2, Said::Held(vec![holding("r", 1)]));
-    assert!(stage.owns("r") && stage.trusted_until().is_some());
-
-    // The life before has carried it out and answered; this one knows of the grant, and not of the release.
-    stage.feed(Input::Departed { request: request.clone(), token: Token(1) });
-    stage.feed(Input::Answered(request, stamped(Said::Released(vec![Released::Free]), 1, stage.now)));
-
-    assert_eq!(stage.releases(), [(name("r"), Leaving::Released)]);
-    assert!(!stage.saw(&Output::Left(name("r"))));
-    stage.answer_as(2, Said::Released(vec![Released::Free]));
-    assert!(stage.saw(&Output::Left(name("r"))));
-}
-
-#[test]
-fn without_a_lease_nothing_is_reserved() {
-    let mut stage = Stage::new();
-    assert_eq!(stage.worker.reserve(), None);
-    stage.enter("r");
-    assert_eq!(stage.worker.reserve(), None);
-    stage.answer(Said::Opened);
-
-    let (one, other) = (stage.worker.reserve().unwrap(), stage.worker.reserve().unwrap());
-    let [one, other] = [one, other].map(|departure| departure.request(stage.moment(), name("r")).seq);
-    assert!(one < other, "each is good once");
-}
-
 /// A worker, its clock, and what it has sent and said.
 struct Stage {
     worker: Worker,
@@ -1262,13 +1172,6 @@ impl Stage {
 
     fn stopped(&mut self, resource: &str, token: u64) {
         self.feed(Input::Stopped { resource: name(resource), token: Token(token) });
-    }
-
-    /// Whoever does the work sends the release by itself, and says so.
-    fn depart(&mut self, resource: &str, token: u64) -> Request {
-        let request = self.worker.reserve().expect("a lease").request(self.moment(), name(resource));
-        self.feed(Input::Departed { request: request.clone(), token: Token(token) });
-        request
     }
 
     fn owns(&self, resource: &str) -> bool {

@@ -10,7 +10,7 @@ use tenure_core::{Hint, LeaseId, Message, ResourceName};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::backend::{Backend, Channel, Heard, Proof, Signals, Stored, Subscriptions};
+use super::backend::{Backend, Channel, Heard, Proof, Signals, Stored, Subscriptions, Witness};
 use super::codec::{self, Spoken, Told};
 use super::records::Inner;
 use super::{Hints, Messages};
@@ -182,7 +182,7 @@ impl<B: Backend> Inner<B> {
         match spoken {
             Spoken::Look { resource, after, told } => {
                 if let Some(told) = told {
-                    self.told(&resource, told, heard);
+                    self.told(&resource, &told, heard);
                 }
                 let Some(secret) = self.secret() else { return };
                 let mut listening = self.listening();
@@ -213,7 +213,7 @@ impl<B: Backend> Inner<B> {
     }
 
     /// A record that came with a hint saves a read.
-    fn told(&self, resource: &ResourceName, told: Told, heard: &Heard) {
+    fn told(&self, resource: &ResourceName, told: &Told, heard: &Heard) {
         let key = Key::Resource(resource.clone());
         let Ok((revision, value)) = codec::decode(&key, told.text.as_str()) else { return };
         let found = Found { key, version: told.version, revision, stamp: heard.stamp, value: Some(value) };
@@ -348,7 +348,7 @@ impl<B: Backend> Inner<B> {
     /// Begins to end the leases of those whose death is proved.
     fn hear_deaths(self: &Arc<Self>) {
         let mut listening = self.listening();
-        let Some(mut deaths) = self.backend.witness().and_then(|witness| witness.deaths()) else { return };
+        let Some(mut deaths) = self.backend.witness().and_then(Witness::deaths) else { return };
         let inner = Arc::downgrade(self);
         listening.deaths = Some(tokio::spawn(async move {
             while let Some(proof) = deaths.recv().await {
