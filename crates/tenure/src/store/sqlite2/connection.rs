@@ -35,6 +35,10 @@ const FIRST_SLEEP: Duration = Duration::from_micros(100);
 const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 /// After so many commits the log is moved into the database, in the background.
 const CHECKPOINT: u32 = 250;
+/// A log of so many pages is too long: somebody wrote whenever it was moved, so that it could not begin anew.
+const LONG_LOG: i64 = 2000;
+/// How long all writers wait for that in the worst case, because some process is in the middle of a read.
+const RESTART_PATIENCE: Duration = Duration::from_millis(20);
 
 /// What the threads of one backend have in common.
 #[derive(Debug)]
@@ -85,7 +89,7 @@ impl Thread {
         let given_up = Arc::clone(&attempt.0);
         self.post(move |client| {
             if !given_up.load(Ordering::Relaxed) {
-                client.patience.begin(Some(given_up));
+                client.patience.begin(PATIENCE, Some(given_up));
                 // A caller that has gone does not hear it.
                 let _ = reply.send(job(client));
             }
@@ -106,7 +110,7 @@ impl Thread {
     ) -> Result<T, Error> {
         let (reply, answer) = mpsc::channel();
         self.post(move |client| {
-            client.patience.begin(None);
+            client.patience.begin(PATIENCE, None);
             let _ = reply.send(job(client));
         });
         answer.recv().unwrap_or_else(|_| Err(Error::unavailable("a thread of the store failed")))
@@ -229,21 +233,29 @@ impl Client {
         Ok(Info { boot: host.boot.clone(), process: host.process.clone(), lock }.to_text())
     }
 
+    /// Moves the log into the database.
     fn checkpoint(&mut self) {
-        let moved = self
-            .opened(Missing::Leave)
-            .map_err(Failure::from)
-            .and_then(|opened| Ok(opened.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?));
-        if let Err(failure) = moved {
+        if let Err(failure) = self.try_checkpoint() {
             let error = failure.into_error("move the log of", &self.shared.place.path);
             tracing::debug!(%error, "no checkpoint");
         }
     }
 
+    fn try_checkpoint(&mut self) -> Result<(), Failure> {
+        let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+        let pages: i64 = self.opened(Missing::Leave)?.db.query_row(checkpoint, [], |row| row.get(1))?;
+        if pages > LONG_LOG {
+            self.patience.begin(RESTART_PATIENCE, None);
+            let restart = "PRAGMA wal_checkpoint(RESTART)";
+            self.opened(Missing::Leave)?.db.query_row(restart, [], |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
     fn in_background(&mut self, job: impl FnOnce(&mut Self) + Send + 'static) {
         match &self.background {
             Some(background) => background.post(move |client| {
-                client.patience.begin(None);
+                client.patience.begin(PATIENCE, None);
                 job(client);
             }),
             None => job(self),
@@ -311,8 +323,8 @@ struct Limit {
 }
 
 impl Patience {
-    fn begin(&self, given_up: Option<Arc<AtomicBool>>) {
-        *self.limit() = Limit { until: Some(Instant::now() + PATIENCE), given_up };
+    fn begin(&self, limit: Duration, given_up: Option<Arc<AtomicBool>>) {
+        *self.limit() = Limit { until: Some(Instant::now() + limit), given_up };
     }
 
     pub(super) fn is_over(&self) -> bool {

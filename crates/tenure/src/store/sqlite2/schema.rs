@@ -133,7 +133,7 @@ fn try_connect(
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     db.set_prepared_statement_cache_capacity(32);
     // Another process may be creating the tables: look at them in one snapshot.
-    version(&*db.transaction()?, place)?;
+    let known = version(&*db.transaction()?, place)?;
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(place.refused(&format!("its journal mode stays {mode:?}, and it has to be WAL")).into());
@@ -142,17 +142,12 @@ fn try_connect(
     // Processes that live for a short time leave their part of the log to the next one. This waits for nobody.
     db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
 
-    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Only now: on overlay a file becomes another one when it is first opened for writing.
-    let files = present_files(place, &transaction)?;
-    if version(&transaction, place)? == 0 {
-        transaction.execute_batch(TABLES)?;
-        transaction.pragma_update(None, "application_id", APPLICATION)?;
-        transaction.pragma_update(None, "user_version", VERSION)?;
-    }
-    let folder = place.make_folder()?;
-    settle(&transaction, place, host, Home { file: files.database, folder })?;
-    transaction.commit()?;
+    // If there is nothing to write this does not wait for other writers.
+    let settled = if known == VERSION { settled(&db, place, host)? } else { None };
+    let (files, folder) = match settled {
+        Some(settled) => settled,
+        None => set_up(&mut db, place, host)?,
+    };
     if durability == Durability::Normal {
         db.execute_batch("PRAGMA synchronous = NORMAL")?;
     }
@@ -165,6 +160,28 @@ fn try_connect(
     }
 }
 
+/// The files and the folder, if the database is at home here.
+fn settled(db: &Connection, place: &Place, host: &Host) -> Result<Option<(Files, Identity)>, Failure> {
+    let Some(row) = Row::find(db)? else { return Ok(None) };
+    let (files, folder) = (present_files(place, db)?, place.make_folder()?);
+    let at_home = row.boot == host.boot && row.home == Home { file: files.database, folder };
+    Ok(at_home.then_some((files, folder)))
+}
+
+/// Creates the tables if there are none, and settles the file.
+fn set_up(db: &mut Connection, place: &Place, host: &Host) -> Result<(Files, Identity), Failure> {
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if version(&transaction, place)? == 0 {
+        transaction.execute_batch(TABLES)?;
+        transaction.pragma_update(None, "application_id", APPLICATION)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+    }
+    let (files, folder) = (present_files(place, &transaction)?, place.make_folder()?);
+    settle(&transaction, place, host, Home { file: files.database, folder })?;
+    transaction.commit()?;
+    Ok((files, folder))
+}
+
 /// The files at the path, if `db` has opened the database among them.
 fn present_files(place: &Place, db: &Connection) -> Result<Files, Failure> {
     let found = place.files().map_err(|error| io_error("open", &place.path, error))?;
@@ -172,7 +189,8 @@ fn present_files(place: &Place, db: &Connection) -> Result<Files, Failure> {
     found.ok_or_else(|| place.unavailable("it was replaced in the meantime").into())
 }
 
-/// The version of our tables, 0 if there are none. Refuses every other content.
+/// The version of our tables, 0 if there are none. Refuses every other content. Asks more than once, and so has to be
+/// asked within a transaction.
 fn version(db: &Connection, place: &Place) -> Result<i64, Failure> {
     let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let application: i64 = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;

@@ -52,7 +52,7 @@ pub(super) fn send<'s>(folder: &Path, signals: impl Iterator<Item = &'s Signal>,
     let Ok(folder) = Folder::open(folder) else { return slow };
     for signal in signals {
         for channel in &signal.to {
-            if folder.send(channel, pack(channel, stamp, &signal.text).into(), &mut slow) {
+            if folder.send(channel, stamp, &signal.text, &mut slow) {
                 break;
             }
         }
@@ -77,9 +77,10 @@ impl Folder {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.descriptor.as_raw_fd()))
     }
 
-    /// Whether anybody follows the channel.
-    fn send(&self, channel: &Channel, packed: Arc<[u8]>, slow: &mut Slow) -> bool {
+    /// Sends to all who follow the channel. Returns whether anybody does.
+    fn send(&self, channel: &Channel, stamp: StoreTime, text: &Text, slow: &mut Slow) -> bool {
         let Ok(followers) = fs::read_dir(self.path.join(channel.as_str())) else { return false };
+        let packed: Arc<[u8]> = pack(channel, stamp, text).into();
         let mut followed = false;
         for id in followers.flatten().filter_map(|follower| follower.file_name().into_string().ok()) {
             let link = format!("{}/{id}", channel.as_str());
