@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::error::{Failure, io_error};
 use super::host::Host;
 use super::lock::{self, Proof};
+use super::outbox::Outbox;
 use super::place::Place;
 use super::records::Records;
 use super::schema::{self, Durability, Missing, Opened, Present};
@@ -47,6 +48,7 @@ pub(super) struct Shared {
     pub(super) host: Host,
     pub(super) namespace: Namespace,
     pub(super) proof: Proof,
+    pub(super) outbox: Outbox,
 }
 
 type Job = Box<dyn FnOnce(&mut Client) + Send>;
@@ -200,15 +202,13 @@ impl Client {
         })
     }
 
-    fn signal(&mut self, changes: &[Change], commits: &Commits) {
+    fn signal(&self, changes: &[Change], commits: &Commits) {
         let done = changes.iter().zip(&commits.done);
         let sent = done.filter(|(_, done)| matches!(done, Committed::Done { .. }));
         let signals = sent.flat_map(|(change, _)| &change.signals);
-        let Some(now) = commits.now else { return };
-        let Shared { place, namespace, .. } = &*self.shared;
-        let slow = signals::send(&signals::folder(&place.folder, namespace), signals, now);
-        if !slow.is_empty() {
-            self.in_background(move |_| slow.wait());
+        let Shared { place, namespace, outbox, .. } = &*self.shared;
+        if let Some(now) = commits.now {
+            signals::send(outbox, &signals::folder(&place.folder, namespace), signals, now);
         }
     }
 

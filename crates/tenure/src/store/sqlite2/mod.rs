@@ -8,7 +8,7 @@
 //! - `records`: SQL for records and history
 //! - `place`, `host`: checks of the file, its folder and the running system
 //! - `lock`, `witness`: lock files, and the proof of a death
-//! - `signals`, `listener`: sending and receiving
+//! - `signals`, `outbox`, `listener`: sending and receiving
 //! - `cleanup`: removing old files
 
 mod cleanup;
@@ -18,6 +18,7 @@ mod host;
 mod listener;
 mod lock;
 mod mailbox;
+mod outbox;
 mod place;
 mod records;
 mod schema;
@@ -39,6 +40,7 @@ use self::connection::{Shared, Thread};
 use self::host::Host;
 use self::lock::Tried;
 use self::mailbox::{Mailbox, mailbox};
+use self::outbox::Outbox;
 use self::place::Place;
 use self::schema::{Durability, Missing, Present};
 use self::witness::{Info, Watcher};
@@ -58,12 +60,13 @@ const MOST_CHANGES: usize = 250;
 /// [`Witness::let_go`] or with the process.
 pub struct SqliteBackend {
     shared: Arc<Shared>,
+    /// Reads, and commits that only compare and send.
     reads: Thread,
     /// Commits that survive the end of any process: renewals, releases, places in a queue.
     writes: Thread,
     /// Commits that survive the loss of power: grants, jobs.
     lasting: Thread,
-    /// What nothing that is urgent should wait for.
+    /// What is not urgent, and may take a while.
     background: Thread,
     watch: Mailbox<Vec<(LeaseId, Text)>>,
     deaths: Mutex<Option<mpsc::UnboundedReceiver<Proof>>>,
@@ -95,7 +98,7 @@ impl SqliteBackend {
 
     fn with(path: &Path, namespace: &Namespace, proof: lock::Proof) -> Result<Self, Error> {
         let (place, host, namespace) = (Place::find(path)?, Host::new()?, namespace.clone());
-        let shared = Arc::new(Shared { place, host, namespace, proof });
+        let shared = Arc::new(Shared { place, host, namespace, proof, outbox: Outbox::default() });
         let background = Thread::start(&shared, "background", Durability::Normal, None)?;
         let start = |name, durability| Thread::start(&shared, name, durability, Some(background.clone()));
         let reads = start("reads", Durability::Normal)?;
@@ -117,8 +120,7 @@ impl SqliteBackend {
         } else if changes.iter().any(connection::writes) {
             &self.writes
         } else {
-            // What only sends may wait for slow listeners.
-            &self.background
+            &self.reads
         }
     }
 }

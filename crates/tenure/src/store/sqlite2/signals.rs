@@ -9,21 +9,16 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
 use tenure_core::{Namespace, StoreTime};
 
+use super::outbox::{Outbox, connect};
 use crate::store::backend::{Channel, Heard, Signal, Text};
 
-/// How long the signals of one commit wait in all for listeners whose queues are full. The kernel queues as few as
-/// ten datagrams.
-const PATIENCE: Duration = Duration::from_millis(50);
 /// How much text a signal may carry.
 pub(super) const MOST_TEXT: usize = 64 * 1024;
 /// More than the stamp and the name of a channel take.
@@ -41,23 +36,23 @@ pub(super) fn socket_name(id: &str) -> String {
     format!("{id}.sock")
 }
 
-/// Sends each signal to the first of its channels that somebody follows. Returns what has to wait.
-pub(super) fn send<'s>(folder: &Path, signals: impl Iterator<Item = &'s Signal>, stamp: StoreTime) -> Slow {
-    let mut slow = Slow::default();
+/// Sends each signal to the first of its channels that somebody follows.
+pub(super) fn send<'s>(
+    outbox: &Outbox,
+    folder: &Path,
+    signals: impl Iterator<Item = &'s Signal>,
+    stamp: StoreTime,
+) {
     let mut signals = signals.peekable();
     if signals.peek().is_none() {
-        return slow;
+        return;
     }
     // Without the folder nobody has ever listened.
-    let Ok(folder) = Folder::open(folder) else { return slow };
+    let Ok(folder) = Folder::open(folder) else { return };
     for signal in signals {
-        for channel in &signal.to {
-            if folder.send(channel, stamp, &signal.text, &mut slow) {
-                break;
-            }
-        }
+        // The first to which it is sent ends the search.
+        let _ = signal.to.iter().find(|channel| folder.send(outbox, channel, stamp, &signal.text));
     }
-    slow
 }
 
 /// A folder by its descriptor: the address of a socket has room for 107 bytes only.
@@ -78,22 +73,14 @@ impl Folder {
     }
 
     /// Sends to all who follow the channel. Returns whether anybody does.
-    fn send(&self, channel: &Channel, stamp: StoreTime, text: &Text, slow: &mut Slow) -> bool {
+    fn send(&self, outbox: &Outbox, channel: &Channel, stamp: StoreTime, text: &Text) -> bool {
         let Ok(followers) = fs::read_dir(self.path.join(channel.as_str())) else { return false };
         let packed: Arc<[u8]> = pack(channel, stamp, text).into();
         let mut followed = false;
         for id in followers.flatten().filter_map(|follower| follower.file_name().into_string().ok()) {
             let link = format!("{}/{id}", channel.as_str());
-            // With a socket for each: one that nobody reads would use up the sender's buffer for all.
-            let sent = connect(&self.address(&link)).and_then(|socket| match socket.send(&packed) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Some(socket)),
-                sent => sent.map(|_| None),
-            });
-            match sent {
-                Ok(waiting) => {
-                    followed = true;
-                    slow.0.extend(waiting.map(|socket| (socket, Arc::clone(&packed))));
-                }
+            match outbox.send(&id, &self.address(&link), &packed) {
+                Ok(()) => followed = true,
                 Err(error) if is_dead(&error) => self.remove(&id, &link),
                 Err(error) => tracing::debug!(%error, "a signal was not sent"),
             }
@@ -131,44 +118,9 @@ impl Folder {
     }
 }
 
-fn connect(address: &Path) -> io::Result<UnixDatagram> {
-    let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
-    socket.connect(address)?;
-    Ok(socket)
-}
-
 /// Whether nobody reads there any more: the process was killed, or its socket is removed.
 fn is_dead(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
-}
-
-/// Signals to listeners whose queues were full.
-#[derive(Debug, Default)]
-#[must_use = "they are not sent yet"]
-pub(super) struct Slow(Vec<(UnixDatagram, Arc<[u8]>)>);
-
-impl Slow {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Sends them as the queues get room. What is not sent in time is lost.
-    pub(super) fn wait(self) {
-        let until = Instant::now() + PATIENCE;
-        for (socket, packed) in self.0 {
-            loop {
-                let left = until.saturating_duration_since(Instant::now());
-                let limit = Timespec::try_from(left).ok();
-                // If it is interrupted the next round tells.
-                let _ = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], limit.as_ref());
-                let sent = socket.send(&packed);
-                if !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) || left.is_zero() {
-                    break;
-                }
-            }
-        }
-    }
 }
 
 /// The stamp, the name of the channel with its length, and the text.

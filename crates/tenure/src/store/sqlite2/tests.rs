@@ -45,7 +45,7 @@ async fn what_is_lasting_is_synced_and_what_is_not_does_not_wait_for_that() {
 
     assert!(is(&[&lasting], &store.lasting) && is(&[&plain, &lasting, &message], &store.lasting));
     assert!(is(&[&plain], &store.writes) && is(&[&message, &history], &store.writes));
-    assert!(is(&[&message], &store.background));
+    assert!(is(&[&message], &store.reads));
     for change in [lasting, plain] {
         let commits = store.commit(life, &[change]).await.expect("an answer");
         assert!(matches!(commits.done[..], [Committed::Done { .. }]));
