@@ -272,21 +272,50 @@ async fn a_full_disk_is_unavailable_and_what_is_essential_still_overwrites() {
     drop(store);
 }
 
+/// How often the log was begun anew, as its header tells.
+fn restarts(log: &Path) -> u32 {
+    let header = std::fs::read(log).expect("a log");
+    header.get(12..16).map_or(0, |count| u32::from_be_bytes(count.try_into().expect("four bytes")))
+}
+
 #[tokio::test]
-async fn the_log_stays_short_although_somebody_always_writes() {
+async fn the_log_begins_anew_although_somebody_always_writes() {
     let folder = Folder::new();
     let store = open(&folder.file());
-    let (life, mut version) = (life(&store).await, Version::NONE);
+    let (life, mut version, log) = (life(&store).await, Version::NONE, folder.path().join("tenure.db-wal"));
+    let (begun, before) = (Instant::now(), restarts(&log));
 
-    for _ in 0..10_000 {
-        let change = write(&Key::Meta, version, &"x".repeat(1000));
-        version = change.put[0].version;
-        assert!(is_done(&store.commit(life, &[change]).await.expect("an answer").done[0]));
+    while restarts(&log) < before + 3 {
+        assert!(begun.elapsed() < 3 * LIMIT, "it grows for ever");
+        for _ in 0..500 {
+            let change = write(&Key::Meta, version, &"x".repeat(1000));
+            version = change.put[0].version;
+            assert!(is_done(&store.commit(life, &[change]).await.expect("an answer").done[0]));
+        }
     }
+}
 
-    let log = std::fs::metadata(folder.path().join("tenure.db-wal")).expect("a log").len();
-    // Each commit adds a page of 4 KiB and more.
-    assert!(log < 20 << 20, "the log has {log} bytes");
+#[tokio::test]
+async fn an_attempt_that_is_given_up_before_it_began_is_skipped() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let life = life(&store).await;
+    let writer = sql(&folder.file(), "BEGIN IMMEDIATE");
+    let (first, second) =
+        ([write(&Key::Ttls, Version::NONE, "{}")], [write(&Key::Meta, Version::NONE, "{}")]);
+
+    let waiting = store.commit(life, &first);
+    let behind = async {
+        let attempt = tokio::time::timeout(Duration::from_millis(50), store.commit(life, &second)).await;
+        assert!(attempt.is_err(), "it waits behind the first");
+        writer.execute_batch("COMMIT").expect("it ends");
+    };
+    let (commits, ()) = tokio::join!(waiting, behind);
+    assert!(is_done(&commits.expect("an answer").done[0]));
+
+    // Done by the same thread, after both.
+    assert!(is_done(&commit_one(&store, write(&resource("job"), Version::NONE, "{}")).await));
+    assert_eq!(value(&store, &Key::Meta).await, None);
 }
 
 /// Prints how long a read and a commit take, beside a single UPDATE that is synced by SQLite alone on the same disk.

@@ -112,7 +112,6 @@ impl Thread {
     ) -> Result<T, Error> {
         let (reply, answer) = mpsc::channel();
         self.post(move |client| {
-            client.patience.begin(PATIENCE, None);
             let _ = reply.send(job(client));
         });
         answer.recv().unwrap_or_else(|_| Err(Error::unavailable("a thread of the store failed")))
@@ -145,6 +144,7 @@ pub(super) struct Client {
 impl Client {
     fn run(mut self, jobs: mpsc::Receiver<Job>) {
         for job in jobs {
+            self.patience.begin(PATIENCE, None);
             if panic::catch_unwind(AssertUnwindSafe(|| job(&mut self))).is_err() {
                 // Nothing is known about the connection any more. The next job opens another.
                 self.opened = None;
@@ -254,10 +254,7 @@ impl Client {
 
     fn in_background(&mut self, job: impl FnOnce(&mut Self) + Send + 'static) {
         match &self.background {
-            Some(background) => background.post(move |client| {
-                client.patience.begin(PATIENCE, None);
-                job(client);
-            }),
+            Some(background) => background.post(job),
             None => job(self),
         }
     }

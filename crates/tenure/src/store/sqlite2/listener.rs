@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -98,8 +99,10 @@ impl Listener {
         let mut buffer = vec![0; MOST_BYTES];
         while !self.to.is_closed() {
             let bell = PollFd::from_borrowed_fd(self.inbox.bell(), PollFlags::IN);
-            // If it is interrupted there is nothing to do, and it is tried again.
-            let _ = poll(&mut [bell, PollFd::new(&self.socket, PollFlags::IN)], None);
+            if poll(&mut [bell, PollFd::new(&self.socket, PollFlags::IN)], None).is_err() {
+                // Interrupted, or out of memory for a moment.
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let Some(commands) = self.inbox.take() else { return };
             for command in commands {
                 match command {
