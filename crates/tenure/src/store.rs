@@ -16,6 +16,8 @@ mod records;
 mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod sqlite;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod sqlite2;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,6 +42,8 @@ pub use self::records::RecordStore;
 pub use self::redis::RedisStore;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use self::sqlite::SqliteStore;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+pub use self::sqlite2::SqliteBackend;
 use crate::Error;
 use crate::clock::{ClockByHand, Clocks};
 use crate::driver::Driver;
