@@ -12,6 +12,8 @@ mod memory;
 mod postgres;
 #[cfg(all(feature = "redis", unix))]
 mod redis;
+#[cfg(all(feature = "redis", unix))]
+mod redis2;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod sqlite;
 
@@ -35,6 +37,8 @@ pub use self::memory::MemoryStore;
 pub use self::postgres::PostgresStore;
 #[cfg(all(feature = "redis", unix))]
 pub use self::redis::RedisStore;
+#[cfg(all(feature = "redis", unix))]
+pub use self::redis2::RedisBackend;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use self::sqlite::SqliteStore;
 use crate::Error;
