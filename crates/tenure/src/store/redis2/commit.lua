@@ -50,12 +50,12 @@ local function history_name(resource, id)
 end
 
 local function write(key, version, value, is_new)
-  -- Names first: if a right is missing, the script stops before it has changed a record.
+  -- If a right is missing in between, there is a name without a record, which listings leave out, and never the reverse.
   local kind, name = string.match(key, '}:(%a+)/(.*)$')
   local list = LISTS[kind]
   if version == '' then
-    if list then call('ZREM', list, name) end
     call('DEL', key)
+    if list then call('ZREM', list, name) end
   else
     if list and is_new then call('ZADD', list, 0, name) end
     call('HSET', key, 'version', version, 'stamp', time, 'value', value)

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::error::Failure;
 use super::scripts::Call;
@@ -18,10 +19,10 @@ use super::server::Info;
 use super::url::{Address, Url};
 use crate::Error;
 
-/// How many connections are kept. Beyond it, requests share them.
+/// How many connections are kept, and made at the same time. Beyond it, requests share them.
 const KEPT: usize = 16;
-/// How many connections are made at the same time, so that a thousand requests do not make a thousand.
-const MADE_AT_ONCE: usize = 64;
+/// How long a request waits for its turn to connect. Those before it may hang.
+const TURN: Duration = Duration::from_millis(250);
 /// A connection that owes a reply for so long may hang: no further request is sent over it.
 const SUSPICIOUS: Duration = Duration::from_millis(50);
 
@@ -77,7 +78,7 @@ impl Connections {
             url,
             moved_to: Mutex::default(),
             open: Mutex::default(),
-            making: Semaphore::new(MADE_AT_ONCE),
+            making: Semaphore::new(KEPT),
             generation: watch::Sender::new(0),
         }
     }
@@ -130,13 +131,16 @@ impl Connections {
         if let Some(connection) = self.take() {
             return Ok(connection);
         }
-        let _turn = self.making.acquire().await;
-        // Somebody may have made one meanwhile.
+        let _turn = timeout(TURN, self.making.acquire()).await;
+        // Another request may have made one meanwhile.
         if let Some(connection) = self.take() {
             return Ok(connection);
         }
         let connection = Arc::new(self.connect().await?);
-        lock(&self.open).push(connection.clone());
+        let mut open = lock(&self.open);
+        if open.len() < KEPT {
+            open.push(connection.clone());
+        }
         Ok(connection)
     }
 

@@ -10,7 +10,7 @@ end
 
 if resource == '' then
   local to = before == '' and '+' or '(' .. before
-  for _, entry in ipairs(call('XREVRANGE', KEYS[1], to, '-', 'COUNT', most)) do add(entry[1], entry) end
+  for _, entry in ipairs(call('XREVRANGE', KEYS[1], to, '-', 'COUNT', most) or {}) do add(entry[1], entry) end
 else
   local prefix = resource .. '\0'
   local to = before == '' and '(' .. resource .. '\1' or '(' .. prefix .. before
