@@ -1,5 +1,6 @@
 -- commit(life, essential, history limit, changes...): applies each change whose expected versions and window match, in
--- the order given. Answers 1 for a change that was applied, else the expected records that are at another version.
+-- the order given. Answers 1 for a change that was applied, else the expected records that are at another version:
+-- {record, {version, stamp, value}}...
 --
 -- KEYS: the names of leases, the names of resources, the history, the history by resource, then all records.
 -- A change: from, until, count of expected, {record, version}..., count of puts, {record, version, value}...,
@@ -77,8 +78,7 @@ while position < #ARGV do
     local key = KEYS[tonumber(expect[1])]
     exists[expect[1]] = expect[2] ~= ''
     if (call('HGET', key, 'version') or '') ~= expect[2] then
-      local found = call('HMGET', key, 'version', 'stamp', 'value')
-      differing[#differing + 1] = {expect[1], found[1], found[2], found[3]}
+      differing[#differing + 1] = {expect[1], call('HMGET', key, 'version', 'stamp', 'value')}
     end
   end
   if differing[1] or (from and now < from) or (until_ and now >= until_) then

@@ -9,6 +9,7 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::{self, Handle};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -19,12 +20,11 @@ use super::server::Info;
 use super::url::{Address, Url};
 use crate::Error;
 
-/// How many connections are kept, and made at the same time. Beyond it, requests share them.
+/// How many connections a runtime keeps, and how many are made at the same time. Beyond it, requests share them.
 const KEPT: usize = 16;
-/// How long a request waits for its turn to connect. Those before it may hang.
-const TURN: Duration = Duration::from_millis(250);
-/// A connection that owes a reply for so long may hang: no further request is sent over it.
-const SUSPICIOUS: Duration = Duration::from_millis(50);
+/// A connection that owes a reply for so long may hang: no further request is sent over it. Nor does a request wait longer
+/// for its turn to connect. Not shorter, because a busy machine would answer late replies with more connections.
+const SUSPICIOUS: Duration = Duration::from_millis(250);
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -43,6 +43,8 @@ pub(super) struct Connections {
 struct Connection {
     link: MultiplexedConnection,
     driver: JoinHandle<()>,
+    /// Where the driver runs. A request from elsewhere does not use it: that runtime may be blocked.
+    runtime: runtime::Id,
     generation: u64,
     /// When the last reply came, or the first request after a pause was sent.
     heard_at: Mutex<Instant>,
@@ -131,31 +133,36 @@ impl Connections {
         if let Some(connection) = self.take() {
             return Ok(connection);
         }
-        let _turn = timeout(TURN, self.making.acquire()).await;
+        let _turn = timeout(SUSPICIOUS, self.making.acquire()).await;
         // Another request may have made one meanwhile.
         if let Some(connection) = self.take() {
             return Ok(connection);
         }
         let connection = Arc::new(self.connect().await?);
-        let mut open = lock(&self.open);
-        if open.len() < KEPT {
-            open.push(connection.clone());
-        }
+        self.keep(&connection);
         Ok(connection)
     }
 
     fn take(&self) -> Option<Arc<Connection>> {
-        let generation = *self.generation.borrow();
+        let (generation, here) = (*self.generation.borrow(), Handle::current().id());
         let mut open = lock(&self.open);
         open.retain(|connection| !connection.driver.is_finished() && connection.generation == generation);
-        let sound = open.iter().filter(|connection| !connection.may_hang());
+        let ours = || open.iter().filter(|connection| connection.runtime == here);
+        let sound = ours().filter(|connection| !connection.may_hang());
         let least_used = sound.min_by_key(|connection| connection.requests())?;
         if least_used.requests() == 0 {
             *lock(&least_used.heard_at) = Instant::now();
-        } else if open.len() < KEPT {
+        } else if ours().count() < KEPT {
             return None;
         }
         Some(least_used.clone())
+    }
+
+    fn keep(&self, connection: &Arc<Connection>) {
+        let mut open = lock(&self.open);
+        if open.iter().filter(|other| other.runtime == connection.runtime).count() < KEPT {
+            open.push(connection.clone());
+        }
     }
 
     async fn connect(&self) -> Result<Connection, Failure> {
@@ -165,7 +172,8 @@ impl Connections {
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let (link, driver) = MultiplexedConnection::new_with_config(&self.url.login, stream, config).await?;
         let driver = tokio::spawn(driver);
-        let connection = Connection { link, driver, generation, heard_at: Mutex::new(Instant::now()) };
+        let (runtime, heard_at) = (Handle::current().id(), Mutex::new(Instant::now()));
+        let connection = Connection { link, driver, runtime, generation, heard_at };
         let info = Info::parse(connection.send(&redis::cmd("INFO")).await?)?;
         if info.may_evict() {
             self.replace_all();

@@ -146,8 +146,7 @@ impl RedisBackend {
     }
 
     async fn commit_changes(&self, within: Incarnation, changes: &[Change]) -> Result<Commits, Failure> {
-        let mut arguments =
-            Arguments { keys: self.common_keys(), records: HashMap::new(), words: Vec::new() };
+        let mut arguments = Arguments::new(self.common_keys());
         let essential = changes.iter().any(|change| change.essential);
         arguments.push(format!("{:032x}", within.0));
         arguments.push(if essential { "1" } else { "0" });
@@ -155,34 +154,24 @@ impl RedisBackend {
         for change in changes {
             arguments.change(change, &self.prefix);
         }
-        let common = arguments.keys.len() - arguments.records.len();
-        let mut records: Vec<&Key> = vec![&Key::Meta; arguments.records.len()];
-        arguments.records.iter().for_each(|(key, index)| records[index - common - 1] = key);
-
         let reply: Reply<Vec<Value>> = self.run(&COMMIT, &arguments.keys, &arguments.words).await?;
-
-        let done = if reply.life == within {
-            if reply.rest.len() != changes.len() {
-                return Err(Failure::Unexpected("not one result for each change"));
+        let (life, now) = (reply.life, Some(reply.now));
+        if life != within {
+            return Ok(Commits { life, now, done: vec![Committed::Conflict(Vec::new()); changes.len()] });
+        }
+        if reply.rest.len() != changes.len() {
+            return Err(Failure::Unexpected("not one result for each change"));
+        }
+        let committed = |result| match result {
+            Value::Int(1) => Ok(Committed::Done { stamp: now }),
+            differing => {
+                let differing: Vec<(usize, Fields)> = parse(differing, "not the records that differ")?;
+                let records =
+                    differing.into_iter().map(|(index, fields)| stored(arguments.key(index)?, fields));
+                records.collect::<Result<_, _>>().map(Committed::Conflict)
             }
-            let result = |result| match result {
-                Value::Int(1) => Ok(Committed::Done { stamp: Some(reply.now) }),
-                differing => {
-                    let differing: Vec<(usize, Option<String>, Option<u64>, Option<String>)> =
-                        parse(differing, "not the records that differ")?;
-                    let stored = differing.into_iter().map(|(index, version, stamp, value)| {
-                        let key = index.checked_sub(common + 1).and_then(|index| records.get(index));
-                        let key = key.ok_or(Failure::Unexpected("a record that was not expected"))?;
-                        stored((*key).clone(), (version, stamp, value))
-                    });
-                    stored.collect::<Result<_, _>>().map(Committed::Conflict)
-                }
-            };
-            reply.rest.into_iter().map(result).collect::<Result<_, _>>()?
-        } else {
-            vec![Committed::Conflict(Vec::new()); changes.len()]
         };
-        Ok(Commits { life: reply.life, now: Some(reply.now), done })
+        Ok(Commits { life, now, done: reply.rest.into_iter().map(committed).collect::<Result<_, _>>()? })
     }
 
     async fn list_page(&self, of: Listing, after: Option<&Key>) -> Result<Page, Failure> {
@@ -249,20 +238,34 @@ impl RedisBackend {
 
 /// What a commit tells the script.
 struct Arguments<'a> {
+    /// The common keys, then those of `records`.
     keys: Vec<String>,
+    records: Vec<&'a Key>,
     /// The index of each record in `keys`, counted from 1 as Lua does.
-    records: HashMap<&'a Key, usize>,
+    indexes: HashMap<&'a Key, usize>,
     words: Vec<Cow<'a, str>>,
 }
 
 impl<'a> Arguments<'a> {
+    fn new(common: Vec<String>) -> Self {
+        Self { keys: common, records: Vec::new(), indexes: HashMap::new(), words: Vec::new() }
+    }
+
+    /// The record with this index.
+    fn key(&self, index: usize) -> Result<Key, Failure> {
+        let common = self.keys.len() - self.records.len();
+        let key = index.checked_sub(common + 1).and_then(|index| self.records.get(index));
+        key.map(|key| (*key).clone()).ok_or(Failure::Unexpected("a record that was not expected"))
+    }
+
     fn push(&mut self, word: impl Into<Cow<'a, str>>) {
         self.words.push(word.into());
     }
 
     fn record(&mut self, key: &'a Key, prefix: &str) {
-        let index = *self.records.entry(key).or_insert_with(|| {
+        let index = *self.indexes.entry(key).or_insert_with(|| {
             self.keys.push(format!("{prefix}{}", key_name(key)));
+            self.records.push(key);
             self.keys.len()
         });
         self.push(index.to_string());
