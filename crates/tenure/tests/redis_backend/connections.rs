@@ -73,7 +73,7 @@ async fn a_request_that_was_given_up_may_be_applied_and_shows_as_a_conflict() {
     proxy.set(Link::DropReplies);
     assert!(given_up(&backend, life, &lost).await);
     proxy.set(Link::Pass);
-    let again = backend.commit(life, &[lost.clone()]).await.expect("an answer");
+    let again = backend.commit(life, std::slice::from_ref(&lost)).await.expect("an answer");
 
     let Committed::Conflict(differing) = &again.done[0] else { panic!("applied twice") };
     assert_eq!(differing[0].version, lost.put[0].version);

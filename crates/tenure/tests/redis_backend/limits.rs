@@ -82,17 +82,25 @@ async fn keys_with_another_programs_data_are_reported_before_anything_is_written
         server.command(&["SET", &format!("{{tenure}}:{taken}"), "theirs"]);
         let life = life(&backend).await;
         let mut both = creation(resource("a"), "a");
-        let b = creation(resource("b"), "b");
-        both.expect.extend(b.expect);
-        both.put.extend(b.put);
+        for key in [resource("b"), Key::Lease(LeaseId(1))] {
+            let more = creation(key, "b");
+            both.expect.extend(more.expect);
+            both.put.extend(more.put);
+        }
         both.history.push(entry("a", "granted"));
 
         let error = backend.commit(life, &[both]).await.expect_err("taken");
 
         assert_eq!(error.kind(), Kind::Corrupt, "{}", chain(&error));
         assert!(error.to_string().contains("another program's data"), "{error}");
-        assert_eq!(server.command(&["EXISTS", "{tenure}:resource/a"]), Reply::Number(0));
-        assert_eq!(server.command(&["DBSIZE"]), Reply::Number(1));
+        // At most a name without a record, which listings leave out.
+        let Reply::List(keys) = server.command(&["KEYS", "*"]) else { panic!("no keys") };
+        let ours = keys.iter().map(Reply::text).filter(|key| !key.ends_with(taken));
+        assert_eq!(ours.filter(|key| key != "{tenure}:names/resource").count(), 0, "{taken}: {keys:?}");
+        if !taken.starts_with("names/resource") {
+            let listed = backend.list(Listing::Resources, None).await;
+            assert!(listed.is_err() || listed.is_ok_and(|page| page.shown.records.is_empty()), "{taken}");
+        }
     }
 }
 

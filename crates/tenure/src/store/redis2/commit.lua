@@ -3,45 +3,27 @@
 -- {record, {version, stamp, value}}...
 --
 -- KEYS: the names of leases, the names of resources, the history, the history by resource, then all records.
--- A change: from, until, count of expected, {record, version}..., count of puts, {record, version, value}...,
--- count of history entries, {resource, at, text}..., count of signals, {text, count of channels, channel...}...
--- A record is its index in KEYS. An empty `from`, `until` or `at` is none; an empty version in a put deletes.
-local LISTS = {lease = KEYS[1], resource = KEYS[2]} -- sorted sets with all scores 0, ordered by name
-local HISTORY = KEYS[3]                             -- stream
-local HISTORY_NAMES = KEYS[4]                       -- sorted set: resource \0 id of an entry in HISTORY
+-- A change: from, until, then four sections, each a count and so many times its fields:
+--   expected  record, version
+--   puts      record, version, value, list, name; a list only if the name has to be added there or, with a deletion, removed
+--   history   resource, at, text
+--   signals   text, channels with a space between them
+-- A record or list is its index in KEYS. A version that is empty means: does not exist. The fields are read where they are:
+-- tables for them would take longer than what the script does.
+local KEYS, ARGV, tonumber = KEYS, ARGV, tonumber -- globals are slower
+local HISTORY = KEYS[3]       -- stream
+local HISTORY_NAMES = KEYS[4] -- sorted set: resource \0 id of an entry in HISTORY
 
 local results = {}
 if ARGV[1] ~= life then return {time, life, results} end
-
--- Keys that hold another program's data have to fail here, before anything is written.
-for _, key in ipairs({KEYS[1], KEYS[2], KEYS[4]}) do call('ZCARD', key) end
-call('XLEN', HISTORY)
 
 -- At the memory limit, Redis stops a script only before its first write. ZREM takes no memory, so it is never stopped,
 -- and neither is what follows it.
 if ARGV[2] == '1' then call('ZREM', KEYS[1], '') end
 
-local position = 3
-local function take()
-  position = position + 1
-  return ARGV[position]
-end
-
-local function take_all(fields)
-  local all = {}
-  for index = 1, tonumber(take()) do
-    all[index] = {}
-    for field = 1, fields do all[index][field] = take() end
-  end
-  return all
-end
-
-local function take_signals()
-  local all = {}
-  for index = 1, tonumber(take()) do
-    all[index] = {text = take(), channels = take_all(1)}
-  end
-  return all
+-- The first and the last field of the section that begins at `position`.
+local function section(position, fields)
+  return position + 1, position + tonumber(ARGV[position]) * fields
 end
 
 -- Padded, so that the order of the text is the order of the entries. Redis reads it as an id nevertheless.
@@ -50,55 +32,63 @@ local function history_name(resource, id)
   return resource .. '\0' .. string.format('%016d-%08d', tonumber(milliseconds), tonumber(sequence))
 end
 
-local function write(key, version, value, is_new)
-  -- If a right is missing in between, there is a name without a record, which listings leave out, and never the reverse.
-  local kind, name = string.match(key, '}:(%a+)/(.*)$')
-  local list = LISTS[kind]
-  if version == '' then
-    call('DEL', key)
-    if list then call('ZREM', list, name) end
-  else
-    if list and is_new then call('ZADD', list, 0, name) end
-    call('HSET', key, 'version', version, 'stamp', time, 'value', value)
-  end
-end
+local position, last, remembers = 4, #ARGV, false
+while position < last do
+  local from, until_ = tonumber(ARGV[position]), tonumber(ARGV[position + 1])
+  local first_expected, last_expected = section(position + 2, 2)
+  local first_put, last_put = section(last_expected + 1, 5)
+  local first_entry, last_entry = section(last_put + 1, 3)
+  local first_signal, last_signal = section(last_entry + 1, 2)
+  position = last_signal + 1
 
-local function publish(signal)
-  for _, channel in ipairs(signal.channels) do
-    if call('PUBLISH', channel[1], time .. ' ' .. signal.text) > 0 then return end
-  end
-end
-
-local remembers = false
-while position < #ARGV do
-  local from, until_ = tonumber(take()), tonumber(take())
-  local expected, puts, entries, signals = take_all(2), take_all(3), take_all(3), take_signals()
-  local differing, exists = {}, {}
-  for _, expect in ipairs(expected) do
-    local key = KEYS[tonumber(expect[1])]
-    exists[expect[1]] = expect[2] ~= ''
-    if (call('HGET', key, 'version') or '') ~= expect[2] then
-      differing[#differing + 1] = {expect[1], call('HMGET', key, 'version', 'stamp', 'value')}
+  local differing = {}
+  for at = first_expected, last_expected, 2 do
+    local key = KEYS[tonumber(ARGV[at])]
+    if (call('HGET', key, 'version') or '') ~= ARGV[at + 1] then
+      differing[#differing + 1] = {ARGV[at], call('HMGET', key, 'version', 'stamp', 'value')}
     end
   end
   if differing[1] or (from and now < from) or (until_ and now >= until_) then
     results[#results + 1] = differing
   else
-    for _, entry in ipairs(entries) do
-      local at = entry[2] ~= '' and entry[2] or time
-      local id = call('XADD', HISTORY, '*', 'resource', entry[1], 'at', at, 'text', entry[3])
-      call('ZADD', HISTORY_NAMES, 0, history_name(entry[1], id))
+    -- What may fail, because a key holds another program's data, has to fail before a record is written. A name
+    -- without a record is left out of listings; a record without a name would be missing there.
+    for at = first_put, last_put, 5 do
+      local list = KEYS[tonumber(ARGV[at + 3])]
+      if list and ARGV[at + 1] == '' then call('ZCARD', list) end
+      if list and ARGV[at + 1] ~= '' then call('ZADD', list, 0, ARGV[at + 4]) end
+    end
+    if first_entry <= last_entry then
+      call('XLEN', HISTORY)
+      call('ZCARD', HISTORY_NAMES)
       remembers = true
     end
-    for _, put in ipairs(puts) do write(KEYS[tonumber(put[1])], put[2], put[3], not exists[put[1]]) end
-    for _, signal in ipairs(signals) do publish(signal) end
+
+    for at = first_put, last_put, 5 do
+      local key, list = KEYS[tonumber(ARGV[at])], KEYS[tonumber(ARGV[at + 3])]
+      if ARGV[at + 1] ~= '' then
+        call('HSET', key, 'version', ARGV[at + 1], 'stamp', time, 'value', ARGV[at + 2])
+      else
+        call('DEL', key)
+        if list then call('ZREM', list, ARGV[at + 4]) end
+      end
+    end
+    for at = first_entry, last_entry, 3 do
+      local when = ARGV[at + 1] ~= '' and ARGV[at + 1] or time
+      local id = call('XADD', HISTORY, '*', 'resource', ARGV[at], 'at', when, 'text', ARGV[at + 2])
+      call('ZADD', HISTORY_NAMES, 0, history_name(ARGV[at], id))
+    end
+    for at = first_signal, last_signal, 2 do
+      for channel in string.gmatch(ARGV[at + 1], '[^ ]+') do
+        if call('PUBLISH', channel, time .. ' ' .. ARGV[at]) > 0 then break end
+      end
+    end
     results[#results + 1] = 1
   end
 end
 
 if remembers then
-  local limit = tonumber(ARGV[3])
-  local surplus = math.min(call('XLEN', HISTORY) - limit, 1000)
+  local surplus = math.min(call('XLEN', HISTORY) - tonumber(ARGV[3]), 1000)
   if surplus > 0 then
     for _, entry in ipairs(call('XRANGE', HISTORY, '-', '+', 'COUNT', surplus)) do
       call('ZREM', HISTORY_NAMES, history_name(entry[2][2], entry[1]))

@@ -288,6 +288,17 @@ impl<'a> Arguments<'a> {
             self.record(&put.key, prefix);
             self.push(put.value.as_ref().map_or(String::new(), |_| written(put.version)));
             self.push(put.value.as_ref().map_or("", Text::as_str));
+            let exists =
+                change.expect.iter().any(|(key, version)| *key == put.key && *version != Version::NONE);
+            let (list, name) = match &put.key {
+                // Its name is there, and stays.
+                _ if exists && put.value.is_some() => ("", String::new()),
+                Key::Lease(lease) => ("1", format!("{:032x}", lease.0)),
+                Key::Resource(name) => ("2", name.to_string()),
+                _ => ("", String::new()),
+            };
+            self.push(list);
+            self.push(name);
         }
         self.push(change.history.len().to_string());
         for entry in &change.history {
@@ -298,10 +309,8 @@ impl<'a> Arguments<'a> {
         self.push(change.signals.len().to_string());
         for signal in &change.signals {
             self.push(signal.text.as_str());
-            self.push(signal.to.len().to_string());
-            for channel in &signal.to {
-                self.push(format!("{prefix}{}", channel.as_str()));
-            }
+            let channels = signal.to.iter().map(|channel| format!("{prefix}{}", channel.as_str()));
+            self.push(channels.collect::<Vec<_>>().join(" "));
         }
     }
 }
