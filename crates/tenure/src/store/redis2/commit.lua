@@ -53,15 +53,15 @@ while position < last do
   else
     -- What may fail, because a key holds another program's data, has to fail before a record is written. A name
     -- without a record is left out of listings; a record without a name would be missing there.
-    for at = first_put, last_put, 5 do
-      local list = KEYS[tonumber(ARGV[at + 3])]
-      if list and ARGV[at + 1] == '' then call('ZCARD', list) end
-      if list and ARGV[at + 1] ~= '' then call('ZADD', list, 0, ARGV[at + 4]) end
-    end
     if first_entry <= last_entry then
       call('XLEN', HISTORY)
       call('ZCARD', HISTORY_NAMES)
       remembers = true
+    end
+    for at = first_put, last_put, 5 do
+      local list = KEYS[tonumber(ARGV[at + 3])]
+      if list and ARGV[at + 1] == '' then call('ZCARD', list) end
+      if list and ARGV[at + 1] ~= '' then call('ZADD', list, 0, ARGV[at + 4]) end
     end
 
     for at = first_put, last_put, 5 do
