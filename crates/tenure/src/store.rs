@@ -14,6 +14,8 @@ mod postgres;
 mod records;
 #[cfg(all(feature = "redis", unix))]
 mod redis;
+#[cfg(all(feature = "redis", unix))]
+mod redis2;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod sqlite;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -40,6 +42,8 @@ pub use self::postgres::PostgresStore;
 pub use self::records::RecordStore;
 #[cfg(all(feature = "redis", unix))]
 pub use self::redis::RedisStore;
+#[cfg(all(feature = "redis", unix))]
+pub use self::redis2::RedisBackend;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use self::sqlite::SqliteStore;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
