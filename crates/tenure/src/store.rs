@@ -10,6 +10,8 @@ mod fuzz;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres2;
 #[cfg(all(feature = "redis", unix))]
 mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -33,6 +35,8 @@ use tokio::sync::{Mutex, mpsc};
 pub use self::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use self::postgres::PostgresStore;
+#[cfg(feature = "postgres")]
+pub use self::postgres2::PostgresBackend;
 #[cfg(all(feature = "redis", unix))]
 pub use self::redis::RedisStore;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
