@@ -143,7 +143,9 @@ impl fmt::Debug for Text {
 pub struct Channel(Arc<str>);
 
 impl Channel {
-    pub(crate) fn new(name: impl Into<Arc<str>>) -> Self {
+    /// The channel of this name, which has to fit.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
     }
 

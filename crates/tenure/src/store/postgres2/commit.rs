@@ -11,7 +11,7 @@ use super::error::Failure;
 use super::schema::Quoted;
 use super::{MOST_CHANGES, MOST_SIGNAL_BYTES, listener, rows};
 use crate::Error;
-use crate::store::backend::{Change, Commits, Committed, Put};
+use crate::store::backend::{Change, Commits, Committed, Put, Text};
 use crate::store::codec::key_name;
 
 type Array<T> = Bound<Vec<T>>;
@@ -77,7 +77,7 @@ impl<'a> CommitCall<'a> {
                 records.iter().map(|record| record.put.map(|put| put.version.0.cast_signed())).collect(),
             ),
             values: Bound(
-                records.iter().map(|record| record.put?.value.as_ref().map(|text| text.as_str())).collect(),
+                records.iter().map(|record| record.put?.value.as_ref().map(Text::as_str)).collect(),
             ),
             entry_changes: optional(entries().map(|(place, _)| number(place))),
             entry_resources: optional(entries().map(|(_, entry)| entry.resource.as_str())),

@@ -16,7 +16,7 @@ use super::url::Target;
 use crate::Error;
 
 /// How many connections the attempts of one [`Lane`] have at most.
-const MOST_PER_LANE: usize = 8;
+const MOST_PER_LANE: usize = 16;
 /// How many connections are kept while nobody uses them.
 const MOST_IDLE: usize = 4;
 

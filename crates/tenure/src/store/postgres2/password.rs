@@ -21,7 +21,9 @@ pub(super) fn of(config: &Config) -> Option<String> {
     }
     let host = match (config.get_hosts().first(), config.get_hostaddrs().first()) {
         (Some(Host::Tcp(name)), _) => name.clone(),
-        (Some(Host::Unix(path)), _) if SOCKETS.iter().any(|known| path.as_os_str() == *known) => "localhost".to_owned(),
+        (Some(Host::Unix(path)), _) if SOCKETS.iter().any(|known| path.as_os_str() == *known) => {
+            "localhost".to_owned()
+        }
         (Some(Host::Unix(path)), _) => path.to_string_lossy().into_owned(),
         (None, address) => address?.to_string(),
     };

@@ -20,7 +20,11 @@ const VERSION: i32 = 10;
 const SHARED: [(&str, &str); 2] = [
     ("@definer@", "SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp"),
     // Plans that are made once, and find every row by an index also when the table was small at that time.
-    ("@planned@", "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off"),
+    (
+        "@planned@",
+        "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+    SET enable_mergejoin = off SET jit = off",
+    ),
 ];
 /// What a role that only reads calls.
 const READER: [&str; 7] = ["version", "read", "list", "history", "settings", "listen", "unlisten"];

@@ -4,22 +4,28 @@
 -- are microseconds since 1970 by the server's clock.
 
 DO $$ BEGIN
-    IF to_regproc('@schema@.version') IS NOT NULL AND @schema@.version() = @version@ THEN
-        RETURN; -- Applying it again changes nothing.
+    -- Nested, because the call cannot even be parsed if there is no such function.
+    IF to_regproc('@schema@.version') IS NOT NULL THEN
+        IF @schema@.version() = @version@ THEN
+            RETURN; -- Applying it again changes nothing.
+        END IF;
     END IF;
     IF EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace('@schema@'))
         OR EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace('@schema@')) THEN
         RAISE EXCEPTION USING ERRCODE = 'TN003', MESSAGE = 'the schema @schema@ holds tables or functions of another '
             'version of Tenure, or of something else; choose another namespace, or drop the schema first';
     END IF;
+    -- Not IF NOT EXISTS, which needs the right to create one even if it exists.
+    IF to_regnamespace('@schema@') IS NULL THEN
+        CREATE SCHEMA @schema@;
+    END IF;
 END $$;
 
-CREATE SCHEMA IF NOT EXISTS @schema@;
 REVOKE ALL ON SCHEMA @schema@ FROM PUBLIC;
 
 -- One row. `id` is drawn when the namespace is created and is part of its life.
 CREATE TABLE IF NOT EXISTS @schema@.store (
-    only boolean PRIMARY KEY DEFAULT true CHECK (only),
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
     version integer NOT NULL,
     id uuid NOT NULL DEFAULT gen_random_uuid()
 );
