@@ -46,7 +46,7 @@ async fn renewals_are_heap_only_updates() {
     }
 
     tokio::task::block_in_place(|| {
-        testkit::eventually(SOON, "the server counts", || updates().0 >= before.0 + 800)
+        testkit::eventually(SOON, "the server counts", || updates().0 >= before.0 + 800);
     });
     let after = updates();
     let (all, hot) = (after.0 - before.0, after.1 - before.1);

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tenure::store::backend::{Backend, Change, Channel, Commits, Committed, Put, Signal, Snapshot, Stored};
+use tenure::store::backend::{
+    Backend, Change, Channel, Commits, Committed, Put, Signal, Snapshot, Stored, Text,
+};
 use tenure::store::{LeaseId, Namespace, PostgresBackend};
 use tenure_core::{Incarnation, Key, ResourceName, Version, Window};
 use testkit::postgres::{Options, Postgres};
@@ -176,7 +178,7 @@ pub(crate) async fn set(backend: &PostgresBackend, key: &Key, value: &str) -> Ve
 }
 
 pub(crate) fn text(stored: &Stored) -> Option<&str> {
-    stored.value.as_ref().map(|value| value.as_str())
+    stored.value.as_ref().map(Text::as_str)
 }
 
 pub(crate) fn is_done(committed: &Committed) -> bool {

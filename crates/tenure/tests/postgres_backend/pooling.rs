@@ -76,7 +76,8 @@ async fn through_a_session_pooler_signals_arrive() {
     let fresh = Fresh::start().await;
     let pooler = Bouncer::before(&fresh.server(), Pooling::Sessions);
 
-    hears_itself(&open(&fresh.server().url_at(pooler.port()), &fresh.namespace).await).await;
+    let url = fresh.server().url_at(pooler.port());
+    hears_itself(&open(&url, &fresh.namespace).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

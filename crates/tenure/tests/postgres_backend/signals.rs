@@ -115,7 +115,8 @@ async fn a_restart_of_the_server_ends_the_signals_and_listening_begins_again() {
 async fn a_link_that_dies_silently_ends_the_signals() {
     let fresh = Fresh::start().await;
     let proxy = Proxy::to(fresh.server().port());
-    let backend = open(&fresh.server().url_at(proxy.port()), &fresh.namespace).await;
+    let url = fresh.server().url_at(proxy.port());
+    let backend = open(&url, &fresh.namespace).await;
     let (_subscriptions, mut signals) = backend.listen().await.expect("it listens");
 
     proxy.set(Link::HalfOpen);

@@ -7,11 +7,9 @@ use tokio_postgres::error::SqlState;
 use super::url::Target;
 use crate::Error;
 
-/// The codes of our own functions: the server is a standby; its transactions are not read committed; the schema is in
-/// use by something else.
-const STANDBY: &str = "TN001";
-const ISOLATION: &str = "TN002";
-const IN_USE: &str = "TN003";
+/// The codes of our own functions: transactions are not read committed; the schema is in use by something else.
+const ISOLATION: &str = "TN001";
+const IN_USE: &str = "TN002";
 
 /// Why a request failed.
 #[derive(Debug)]
@@ -55,6 +53,9 @@ impl Failure {
 
     /// The same, beginning with these words.
     pub(super) fn worded(self, what: String) -> Error {
+        if self.is_of_a_standby() {
+            return Error::unavailable(format!("{what}: the server is a standby"));
+        }
         let error = match self {
             Self::Worded(error) => return error,
             Self::Corrupt(how) => {
@@ -99,6 +100,8 @@ impl Failure {
 
     /// Whether the server cannot be written to: another host may be the primary now.
     pub(super) fn is_of_a_standby(&self) -> bool {
-        self.code().is_some_and(|code| code.code() == STANDBY || *code == SqlState::READ_ONLY_SQL_TRANSACTION)
+        // A standby has no position in the log of its own, and so no life.
+        let codes = [SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, SqlState::READ_ONLY_SQL_TRANSACTION];
+        self.code().is_some_and(|code| codes.contains(code))
     }
 }

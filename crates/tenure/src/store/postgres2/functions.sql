@@ -15,18 +15,16 @@ CREATE OR REPLACE FUNCTION @schema@.clock() RETURNS bigint LANGUAGE sql VOLATILE
 $$;
 
 -- One life of this server with this data. It changes with a restart, a failover, a restore from a backup (WAL
--- timeline, start of the server) and with a schema that was dropped and created again (number of the table, id).
-CREATE OR REPLACE FUNCTION @schema@.life() RETURNS bytea LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF pg_is_in_recovery() THEN
-        RAISE EXCEPTION USING ERRCODE = 'TN001', MESSAGE = 'the server is a standby';
-    END IF;
-    RETURN (SELECT substr(sha256(convert_to(
-            store.id || '-' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
-            || '-' || (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
-            || '-' || store.tableoid, 'UTF8')), 1, 16)
-        FROM store);
-END $$;
+-- timeline, start of the server) and with a schema that was dropped and created again (number of the table, id). It
+-- fails on a standby. The id is part of the text, so that the server can evaluate the call in place.
+DO $do$ BEGIN
+    EXECUTE format($format$
+        CREATE OR REPLACE FUNCTION @schema@.life() RETURNS bytea LANGUAGE sql VOLATILE AS $$
+            SELECT substr(sha256(convert_to(%L || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+                || '-' || (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
+                || '-' || '@schema@.store'::regclass::oid, 'UTF8')), 1, 16)
+        $$ $format$, (SELECT store.id || '-' FROM @schema@.store));
+END $do$;
 
 -- The records with these keys: for each that exists its place in `keys`, version, stamp and value.
 -- The clock is read last, so that it is not before any stamp.
@@ -101,7 +99,7 @@ BEGIN
     life := life();
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         -- A snapshot from the beginning would not show what was committed while this waited for a lock.
-        RAISE EXCEPTION USING ERRCODE = 'TN002', MESSAGE = 'transactions are '
+        RAISE EXCEPTION USING ERRCODE = 'TN001', MESSAGE = 'transactions are '
             || current_setting('transaction_isolation') || ', and have to be read committed';
     END IF;
     IF current_setting('synchronous_commit') = 'off' THEN
@@ -194,4 +192,3 @@ BEGIN
 END $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;
-INSERT INTO @schema@.store (version) VALUES (@version@) ON CONFLICT DO NOTHING;

@@ -12,7 +12,7 @@ DO $$ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace('@schema@'))
         OR EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace('@schema@')) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TN003', MESSAGE = 'the schema @schema@ holds tables or functions of another '
+        RAISE EXCEPTION USING ERRCODE = 'TN002', MESSAGE = 'the schema @schema@ holds tables or functions of another '
             'version of Tenure, or of something else; choose another namespace, or drop the schema first';
     END IF;
     -- Not IF NOT EXISTS, which needs the right to create one even if it exists.
@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS @schema@.store (
     version integer NOT NULL,
     id uuid NOT NULL DEFAULT gen_random_uuid()
 );
+INSERT INTO @schema@.store (version) VALUES (@version@) ON CONFLICT DO NOTHING;
 
 -- The records. A page has room for a second copy of its rows and no index covers a column that changes, so that
 -- renewals are heap-only updates. Version 0 is only seen inside a commit that creates the row.
