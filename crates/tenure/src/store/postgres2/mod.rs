@@ -6,6 +6,8 @@
 mod commit;
 mod connection;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod listener;
 mod password;
 mod rows;

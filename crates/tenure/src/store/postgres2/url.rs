@@ -361,6 +361,16 @@ mod tests {
     }
 
     #[test]
+    fn listen_takes_a_url_or_a_host() {
+        let listen =
+            |url: &str| Target::parse(url).expect("a URL").listen.expect("a place to listen").to_string();
+
+        assert_eq!(listen("postgres://me:x@pool:6432/d?listen=db:5433"), "`postgres://db:5433/d`");
+        assert_eq!(listen("postgres:///d?host=a&port=1&listen=db"), "`postgres://db:5432/d`");
+        assert_eq!(listen("postgres://pool/d?listen=postgres://c:7/e"), "`postgres://c:7/e`");
+    }
+
+    #[test]
     fn a_listen_within_a_listen_is_refused_however_many_there_are() {
         let nested = "postgres://h/d?listen=".repeat(20_000);
 
