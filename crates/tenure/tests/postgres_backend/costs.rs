@@ -4,7 +4,7 @@ use tenure::store::backend::{Backend, Change};
 use tenure_core::{Key, Version};
 use testkit::postgres::Options;
 
-use crate::fixture::{Fresh, SOON, Words, apply, commit, fresh_version, is_done, lease, read, set, write};
+use crate::fixture::{Fresh, SOON, Words, apply, fresh_version, is_done, lease, read, set, write};
 
 /// A number that the server tells.
 fn number(told: &str) -> u64 {
