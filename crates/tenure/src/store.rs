@@ -1,7 +1,7 @@
 //! What a store has to offer, and how one is opened by its URL. One file per store beside this one.
 //!
-//! A store is a thin translation of the rules in [`tenure_core::Ledger`]; the conformance suite compares it
-//! with them. It knows neither the driver nor another store, and never judges by the caller's clock alone.
+//! A store is a [`RecordStore`] on a [`Backend`](backend::Backend): the rules of `tenure-core` decide, the backend keeps
+//! records and swaps them if nobody was faster.
 
 pub mod backend;
 pub mod codec;
@@ -14,12 +14,8 @@ mod postgres;
 mod records;
 #[cfg(all(feature = "redis", unix))]
 mod redis;
-#[cfg(all(feature = "redis", unix))]
-mod redis2;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod sqlite;
-#[cfg(all(feature = "sqlite", target_os = "linux"))]
-mod sqlite2;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,16 +34,12 @@ use tokio::sync::{Mutex, mpsc};
 
 pub use self::memory::{MemoryBackend, MemoryStore, Saved};
 #[cfg(feature = "postgres")]
-pub use self::postgres::PostgresStore;
+pub use self::postgres::{PostgresBackend, PostgresStore};
 pub use self::records::RecordStore;
 #[cfg(all(feature = "redis", unix))]
-pub use self::redis::RedisStore;
-#[cfg(all(feature = "redis", unix))]
-pub use self::redis2::RedisBackend;
+pub use self::redis::{RedisBackend, RedisStore};
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
-pub use self::sqlite::SqliteStore;
-#[cfg(all(feature = "sqlite", target_os = "linux"))]
-pub use self::sqlite2::SqliteBackend;
+pub use self::sqlite::{SqliteBackend, SqliteStore};
 use crate::Error;
 use crate::clock::{ClockByHand, Clocks};
 use crate::driver::Driver;
@@ -206,8 +198,7 @@ pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Err
             #[cfg(feature = "postgres")]
             Place::Postgres => {
                 let (driver, url, namespace) = (Driver::start()?, url.to_owned(), namespace.clone());
-                let store =
-                    driver.run(async move { PostgresStore::open_here(&url, &namespace).await }).await?;
+                let store = driver.run(async move { PostgresStore::open(&url, &namespace).await }).await?;
                 Ok(Opened { store: Arc::new(store), clocks: Clocks::System, driver })
             }
             #[cfg(all(feature = "redis", unix))]
@@ -237,7 +228,7 @@ pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Open
                 return Ok(Some(opened));
             }
             let ((to, space), driver) = (key, Driver::start()?);
-            match driver.run(async move { PostgresStore::find_here(&to, &space).await }).await? {
+            match driver.run(async move { PostgresStore::find(&to, &space).await }).await? {
                 Some(store) => {
                     let opened = Opened { store: Arc::new(store), clocks: Clocks::System, driver };
                     share(url, namespace, async { Ok(opened) }).await.map(Some)

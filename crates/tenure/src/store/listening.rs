@@ -14,7 +14,7 @@ use super::backend::{Backend, Channel, Heard, Proof, Signals, Stored, Subscripti
 use super::codec::{self, Spoken, Told};
 use super::records::Inner;
 use super::{Hints, Messages};
-use crate::Error;
+use crate::{Error, Kind};
 
 /// How many owners a waiter follows, and how far back in the queue somebody does.
 const FOLLOWED: usize = 8;
@@ -122,8 +122,11 @@ impl<B: Backend> Inner<B> {
         let (secret, subscriptions) = self.listen().await?;
         let (to, hints) = mpsc::unbounded_channel();
         self.listening().hints.insert(lease, to);
-        subscriptions.follow(secret.lease(lease)).await?;
-        Ok(hints)
+        match subscriptions.follow(secret.lease(lease)).await {
+            // Behind a pooler nothing is heard: then those who wait look by themselves.
+            Err(error) if error.kind() != Kind::Refused => Err(error),
+            _ => Ok(hints),
+        }
     }
 
     /// Subscribes to what the owners of a resource send.

@@ -233,7 +233,12 @@ impl<B: Backend> Inner<B> {
             (Call::Open { .. }, Some(witness)) => Some(witness.vouch(request.lease).await?.as_str().into()),
             _ => None,
         };
-        let reply = self.run(Act::Call(request.clone(), witness)).await?;
+        let reply = self.run(Act::Call(request.clone(), witness)).await;
+        if let (Call::Close(_), Some(witness)) = (&request.call, self.backend.witness()) {
+            // Whether the store was told or not: no work runs under the lease any more.
+            witness.let_go(request.lease);
+        }
+        let reply = reply?;
         let Reply::Answer(answer) = reply else { return Err(unexpected()) };
         self.follow_up(request, &answer);
         Ok(answer)
@@ -255,19 +260,12 @@ impl<B: Backend> Inner<B> {
                     }
                 }
             }
-            (Call::Renew, Said::Kept { more: true, .. }) => {
-                if self.client().must_look(lease) {
-                    let inner = self.clone();
-                    tokio::spawn(async move { inner.run(Act::Wishes(lease)).await });
-                }
+            (Call::Renew, Said::Kept { more: true, .. }) if self.client().must_look(lease) => {
+                let inner = self.clone();
+                tokio::spawn(async move { inner.run(Act::Wishes(lease)).await });
             }
             (Call::Open { .. }, Said::Opened) => self.look_after(),
-            (Call::Close(_), Said::Closed) => {
-                if let Some(witness) = self.backend.witness() {
-                    witness.let_go(lease);
-                }
-                self.closed(lease);
-            }
+            (Call::Close(_), Said::Closed) => self.closed(lease),
             _ => {}
         }
     }

@@ -1,5 +1,5 @@
-//! TLS by rustls, with the modes that libpq has, and a provider of our own: an application's choice of another one
-//! cannot make this panic.
+//! TLS with rustls, in the modes that libpq has. The crypto provider is named here, so that it does not matter which
+//! one the application has installed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::Error;
 use crate::store::shown;
 
-/// The `sslrootcert` that means: whom this system trusts.
+/// The `sslrootcert` for the authorities that this system trusts.
 const SYSTEM: &str = "system";
 
 /// libpq's `sslmode`.
@@ -25,13 +25,13 @@ const SYSTEM: &str = "system";
 pub(super) enum Mode {
     /// Never.
     Disable,
-    /// If the server can; whoever it is.
+    /// If the server offers it; its certificate is not verified.
     Prefer,
-    /// Always; whoever the server is. As [`Mode::VerifyCa`] where it is known which authorities are trusted.
+    /// Always; the certificate is not verified, unless there is a file of trusted authorities.
     Require,
-    /// A server with a certificate of an authority that is trusted.
+    /// The certificate is from a trusted authority.
     VerifyCa,
-    /// And one that is made out to its host name.
+    /// And it names the host.
     VerifyFull,
 }
 
@@ -52,25 +52,25 @@ impl Mode {
     }
 }
 
-/// What a URL says of TLS. What it leaves out is as with libpq.
+/// What a URL says about TLS. Defaults are those of libpq.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct Options {
     pub(super) mode: Option<Mode>,
-    /// A file of authorities, or `system`.
+    /// A file of trusted authorities, or `system`.
     pub(super) roots: Option<String>,
-    /// Files of our own certificate, and its key.
+    /// Files with our own certificate and its key.
     pub(super) certificate: Option<String>,
     pub(super) key: Option<String>,
 }
 
-impl Wanted {
-    /// How to speak TLS, and in which mode that is.
+impl Options {
+    /// The mode, and what makes the connections.
     pub(super) fn connector(&self) -> Result<(Mode, MakeRustlsConnect), Error> {
         let mode = self.mode()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier: Arc<dyn ServerCertVerifier> = match mode {
-            Mode::Disable | Mode::Prefer | Mode::Require => Arc::new(AnyName::of_anybody(&provider)),
-            Mode::VerifyCa => Arc::new(AnyName::of(self.authorities(&provider)?, &provider)),
+            Mode::Disable | Mode::Prefer | Mode::Require => Arc::new(AnyName::unverified(&provider)),
+            Mode::VerifyCa => Arc::new(AnyName::signed_by(self.authorities(&provider)?, &provider)),
             Mode::VerifyFull => self.authorities(&provider)?,
         };
         let config = ClientConfig::builder_with_provider(provider)
@@ -78,7 +78,7 @@ impl Wanted {
             .map_err(|error| Error::refused("cannot set up TLS").because(error))?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
-        let config = match self.own_papers(mode)? {
+        let config = match self.own_certificate(mode)? {
             Some((certificates, key)) => config
                 .with_client_auth_cert(certificates, key)
                 .map_err(|error| Error::refused("cannot use the certificate of `sslcert`").because(error))?,
@@ -90,9 +90,9 @@ impl Wanted {
     fn mode(&self) -> Result<Mode, Error> {
         match (self.mode, self.roots.as_deref()) {
             (None | Some(Mode::VerifyFull), Some(SYSTEM)) => Ok(Mode::VerifyFull),
-            // Anybody can have a certificate from one of them, in a name of their own.
+            // Anybody can get a certificate for a name of their own from one of them.
             (Some(_), Some(SYSTEM)) => Err(Error::refused(
-                "sslrootcert=system needs sslmode=verify-full: without the name nothing is verified",
+                "sslrootcert=system needs sslmode=verify-full: anybody can get a certificate for another name",
             )),
             (Some(Mode::Require), Some(_)) => Ok(Mode::VerifyCa),
             (Some(Mode::Require), None) if existing("root.crt").is_some() => Ok(Mode::VerifyCa),
@@ -100,20 +100,20 @@ impl Wanted {
         }
     }
 
-    /// Who is trusted: the authorities in the file, or in the one where libpq looks, or those of the system.
+    /// The trusted authorities: those in the file, else in the file where libpq looks, or those of the system.
     fn authorities(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, Error> {
         let mut trusted = RootCertStore::empty();
         let named = match self.roots.as_deref() {
             Some(SYSTEM) => {
                 let found = rustls_native_certs::load_native_certs();
-                // Some of a system's many may be of kinds that rustls does not know.
+                // Some of them may be of kinds that rustls does not support.
                 trusted.add_parsable_certificates(found.certs);
                 "this system".to_owned()
             }
             roots => {
                 let path = roots.map(PathBuf::from).or_else(|| at_home("root.crt")).unwrap_or_default();
                 for certificate in certificates(&path, "sslrootcert")? {
-                    let refused = "a certificate in it is not one of an authority";
+                    let refused = "it contains a certificate that is not of an authority";
                     trusted.add(certificate).map_err(|_| unusable(&path, "sslrootcert", refused))?;
                 }
                 format!("`{}`", shown(&path.to_string_lossy()))
@@ -121,26 +121,27 @@ impl Wanted {
         };
         WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider.clone())
             .build()
-            .map_err(|_| Error::refused(format!("{named} names no authority to trust")))
+            .map_err(|_| Error::refused(format!("{named} contains no authority to trust")))
     }
 
-    /// The certificate and key that we show, if the URL names them or they are where libpq looks.
-    fn own_papers(&self, mode: Mode) -> Result<Option<Papers>, Error> {
+    /// Our certificate and key, if the URL names them or they are where libpq looks.
+    fn own_certificate(&self, mode: Mode) -> Result<Option<OwnCertificate>, Error> {
         let certificate = self.certificate.as_ref().map(PathBuf::from).or_else(|| existing("postgresql.crt"));
         let Some(certificate) = certificate.filter(|_| mode != Mode::Disable) else { return Ok(None) };
         let key =
             self.key.as_ref().map(PathBuf::from).or_else(|| at_home("postgresql.key")).unwrap_or_default();
         is_secret(&key)?;
         let chain = certificates(&certificate, "sslcert")?;
-        let key = PrivateKeyDer::from_pem_file(&key)
-            .map_err(|_| unusable(&key, "sslkey", "there is no key of PEM in it, or it has a password"))?;
+        let key = PrivateKeyDer::from_pem_file(&key).map_err(|_| {
+            unusable(&key, "sslkey", "it is not a PEM file with a key, or the key has a password")
+        })?;
         Ok(Some((chain, key)))
     }
 }
 
-type Papers = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type OwnCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// Where libpq keeps a file of this name.
+/// Where libpq looks for a file of this name.
 fn at_home(name: &str) -> Option<PathBuf> {
     Some(PathBuf::from(std::env::var_os("HOME")?).join(".postgresql").join(name))
 }
@@ -153,15 +154,15 @@ fn certificates(path: &Path, parameter: &str) -> Result<Vec<CertificateDer<'stat
     let found =
         CertificateDer::pem_file_iter(path).map_err(|_| unusable(path, parameter, "it cannot be read"))?;
     let found: Result<Vec<_>, _> = found.collect();
-    let found = found.map_err(|_| unusable(path, parameter, "it is not of PEM"))?;
-    if found.is_empty() { Err(unusable(path, parameter, "there are none")) } else { Ok(found) }
+    let found = found.map_err(|_| unusable(path, parameter, "it is not a PEM file"))?;
+    if found.is_empty() { Err(unusable(path, parameter, "it contains no certificate")) } else { Ok(found) }
 }
 
 fn unusable(path: &Path, parameter: &str, why: &str) -> Error {
     Error::refused(format!("cannot use `{}` as {parameter}: {why}", shown(&path.to_string_lossy())))
 }
 
-/// A key that others can read is refused, as by libpq: nobody but its owner, or the group if that is root.
+/// A key that others can read is refused, as by libpq. The group may read it if it belongs to root.
 fn is_secret(key: &Path) -> Result<(), Error> {
     #[cfg(unix)]
     {
@@ -169,13 +170,13 @@ fn is_secret(key: &Path) -> Result<(), Error> {
         let file = key.metadata().map_err(|_| unusable(key, "sslkey", "it cannot be read"))?;
         let forbidden = if file.uid() == 0 { 0o037 } else { 0o077 };
         if file.mode() & forbidden != 0 {
-            return Err(unusable(key, "sslkey", "others have rights to it; chmod it to 0600"));
+            return Err(unusable(key, "sslkey", "others have access to it; chmod it to 0600"));
         }
     }
     Ok(())
 }
 
-/// Why the server cannot be spoken to, where TLS is the reason: trying again would not help.
+/// The reason, if TLS is why a connection failed: trying again would not help.
 pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<String> {
     let source = std::error::Error::source(error)?;
     if let Some(io) = source.downcast_ref::<std::io::Error>() {
@@ -186,8 +187,8 @@ pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<String> {
     told.contains("server does not support TLS").then_some(told)
 }
 
-/// A certificate of a trusted authority, or of anybody, whatever name it is made out to. That the server has its key is
-/// checked all the same.
+/// Accepts a certificate of a trusted authority, or any, whatever name it is for. The server still has to prove that it
+/// has the key.
 #[derive(Debug)]
 struct AnyName {
     authorities: Option<Arc<WebPkiServerVerifier>>,
@@ -195,11 +196,11 @@ struct AnyName {
 }
 
 impl AnyName {
-    fn of_anybody(provider: &Arc<CryptoProvider>) -> Self {
+    fn unverified(provider: &Arc<CryptoProvider>) -> Self {
         Self { authorities: None, provider: provider.clone() }
     }
 
-    fn of(authorities: Arc<WebPkiServerVerifier>, provider: &Arc<CryptoProvider>) -> Self {
+    fn signed_by(authorities: Arc<WebPkiServerVerifier>, provider: &Arc<CryptoProvider>) -> Self {
         Self { authorities: Some(authorities), provider: provider.clone() }
     }
 }
@@ -214,7 +215,7 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, TlsError> {
         let Some(authorities) = &self.authorities else { return Ok(ServerCertVerified::assertion()) };
-        // The name is compared last, when everything else has been found in order.
+        // The name is compared last, after everything else was verified.
         match authorities.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
             Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

@@ -1,10 +1,9 @@
-//! `postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETERS`: where the server is, and how to speak to it.
+//! `postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETERS`: where the server is, and how to connect to it.
 //!
-//! What libpq knows goes by libpq's names; `listen` is ours. What is not known is refused by name, so that a
-//! misspelt `sslmode` does not go unnoticed. Nothing here prints a user or a password.
+//! Parameters have the names that libpq gives them; `listen` and `prepared_statements` are ours. Unknown parameters are
+//! refused by name, so that a misspelt `sslmode` does not go unnoticed. Nothing here prints a user or a password.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -13,11 +12,12 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::error::Failure;
+use super::password;
 use super::tls::{self, Mode};
-use super::trouble::Trouble;
 use crate::{Error, Kind};
 
-/// What is handed on as it is.
+/// Parameters that tokio-postgres understands.
 const KNOWN: [&str; 17] = [
     "user",
     "password",
@@ -37,52 +37,69 @@ const KNOWN: [&str; 17] = [
     "channel_binding",
     "load_balance_hosts",
 ];
-/// What says which hosts there are.
+/// Those of them that name hosts.
 const PLACES: [&str; 3] = ["host", "hostaddr", "port"];
-/// Longer than any lease should wait for a server; each attempt has its own limit below.
+/// How long connecting to the only host may take, unless `connect_timeout` says otherwise.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
-/// How long one of several hosts may take, unless `connect_timeout` says otherwise. One that takes connections and
-/// never answers must not keep us from the others.
-const PASSED_OVER_AFTER: Duration = Duration::from_secs(1);
+/// The same for one of several hosts. A host that accepts connections and never answers must not keep us from the
+/// others.
+const HOST_WITHIN: Duration = Duration::from_secs(1);
 
-/// A connection that carries what its client sends.
+/// The part of a connection that does the I/O.
 pub(super) type Connected = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// A database, and how to reach it.
 pub(super) struct Target {
-    /// Each of its hosts, in the order of the URL.
+    /// How to connect to each of its hosts, in the order of the URL.
     hosts: Vec<Config>,
-    /// Which of them is tried first: the last that was good, or the next after one that was not.
+    /// Which of them is tried first: the last that worked, or the next after one that did not.
     first: AtomicUsize,
-    /// How long one of several may take.
-    passed_over_after: Duration,
+    /// How long one host may take.
+    host_within: Duration,
     tls: MakeRustlsConnect,
-    /// Where to listen for hints, if not here.
+    /// Whether the server is the same for all requests on one connection, so that it can keep prepared statements.
+    pub(super) prepared_statements: bool,
+    /// Where to listen for signals, if not here.
     pub(super) listen: Option<Box<Self>>,
 }
 
 impl Target {
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
-        Self::taken_apart(url, false)
+        let (target, listen) = Self::without_listen(url)?;
+        let Some(listen) = listen else { return Ok(target) };
+        let url = if listen.contains("://") { listen } else { at_host(url, &listen) };
+        match Self::without_listen(&url)? {
+            (listen, None) => Ok(Self { listen: Some(Box::new(listen)), ..target }),
+            (_, Some(_)) => {
+                Err(Error::refused("the `listen` URL of a postgres URL has a `listen` of its own"))
+            }
+        }
     }
 
-    /// A URL in which another `listen` may not stand: each would lead to the next.
-    fn taken_apart(url: &str, is_listen: bool) -> Result<Self, Error> {
+    /// What a URL says, and the value of its `listen`.
+    fn without_listen(url: &str) -> Result<(Self, Option<String>), Error> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        // The first would end the password, and the rest of it would be told as a host.
+        // The first @ would end the password, and the rest of the password would be shown as a host.
         if base.matches('@').count() > 1 {
-            return Err(Error::refused("postgres URL: it has more than one @; an @ in a password is %40"));
+            return Err(Error::refused("postgres URL: more than one @; write an @ in a password as %40"));
         }
-        let (mut handed_on, mut listen, mut tls) = (Vec::new(), None, tls::Wanted::default());
+        let (mut handed_on, mut listen, mut tls) = (Vec::new(), None, tls::Options::default());
+        let mut prepared_statements = false;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
-                "listen" if is_listen => {
-                    return Err(Error::refused(
-                        "the `listen` URL of a postgres URL has a `listen` of its own",
-                    ));
+                "listen" => listen = Some(decoded(name, value)?),
+                "prepared_statements" => {
+                    prepared_statements = match value {
+                        "on" => true,
+                        "off" => false,
+                        _ => {
+                            return Err(Error::refused(
+                                "postgres URL: `prepared_statements` is not on or off",
+                            ));
+                        }
+                    }
                 }
-                "listen" => listen = Some(Box::new(Self::taken_apart(&decoded(name, value)?, true)?)),
                 "sslmode" => tls.mode = Some(Mode::named(&decoded(name, value)?)?),
                 "sslrootcert" => tls.roots = Some(decoded(name, value)?),
                 "sslcert" => tls.certificate = Some(decoded(name, value)?),
@@ -94,12 +111,12 @@ impl Target {
                         || !unknown.chars().all(|c| c.is_ascii_lowercase() || c == '_') =>
                 {
                     return Err(Error::refused(
-                        "postgres URL: a parameter is not known; a ? or & in a password is %3F or %26",
+                        "postgres URL: unknown parameter; write a ? or & in a password as %3F or %26",
                     ));
                 }
                 unknown => {
                     let unknown: String = unknown.chars().take(40).collect();
-                    return Err(Error::refused(format!("postgres URL parameter {unknown:?} is not known")));
+                    return Err(Error::refused(format!("postgres URL: unknown parameter {unknown:?}")));
                 }
             }
         }
@@ -109,7 +126,7 @@ impl Target {
         let given = |name: &str| handed_on.iter().any(|pair| named(pair, &[name]));
         let all = configured(&format!("{base}?{}", handed_on.join("&")))?;
         let common: Vec<&str> = handed_on.iter().copied().filter(|pair| !named(pair, &PLACES)).collect();
-        // Without credentials in front an @ would end them.
+        // Without credentials in front, an @ would end them.
         let mut common = configured(&format!("postgres://?{}", common.join("&").replace('@', "%40")))?;
         if let Some(user) = all.get_user() {
             common.user(user);
@@ -128,8 +145,7 @@ impl Target {
         if !given("application_name") {
             common.application_name("tenure");
         }
-        // One that rests for long is not forgotten by what stands in between, and one that was is noticed.
-        // The kernel's own defaults begin after two hours.
+        // Firewalls forget idle connections, and the kernel's own default is to look after two hours.
         if !given("keepalives_idle") {
             common.keepalives_idle(Duration::from_secs(60));
         }
@@ -139,12 +155,10 @@ impl Target {
         if !given("keepalives_retries") {
             common.keepalives_retries(3);
         }
-        let passed_over_after = common.get_connect_timeout().copied().unwrap_or(PASSED_OVER_AFTER);
-        if !given("connect_timeout") {
-            common.connect_timeout(CONNECTS_WITHIN);
-        }
-        let mut hosts = each(&all, &common)?;
-        // Without it the first host that answers is taken, be it a standby.
+        let mut hosts = each_host(&all, &common)?;
+        let default = if hosts.len() > 1 { HOST_WITHIN } else { CONNECTS_WITHIN };
+        let host_within = common.get_connect_timeout().copied().unwrap_or(default);
+        // Otherwise the first host that answers is taken, even a standby.
         if !given("target_session_attrs") && hosts.len() > 1 {
             for host in &mut hosts {
                 host.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -154,72 +168,43 @@ impl Target {
             LoadBalanceHosts::Random => getrandom::u32().unwrap_or(0) as usize % hosts.len(),
             _ => 0,
         };
-        Ok(Self { hosts, first: AtomicUsize::new(first), passed_over_after, tls, listen })
+        let first = AtomicUsize::new(first);
+        Ok((Self { hosts, first, host_within, tls, prepared_statements, listen: None }, listen))
     }
 
-    /// Connects to one of the hosts, the last good one first, and says which. Each gets a fair share of `limit`, and one
-    /// is left for what is to be asked then.
-    pub(super) async fn connect(&self, limit: Duration) -> Result<(Client, Connected, usize), Error> {
+    /// Connects to one of the hosts, the last good one first, and says which.
+    pub(super) async fn connect(&self) -> Result<(Client, Connected, usize), Error> {
         let (count, first) = (self.hosts.len(), self.first.load(Ordering::Relaxed));
         let mut why: Option<Error> = None;
         for index in (first..first + count).map(|index| index % count) {
-            let error = match self.connect_to(&self.hosts[index], self.share(limit, count)).await {
-                Ok((client, connection)) => {
+            // Until this host has answered, other attempts begin with the next one; also if this attempt is dropped.
+            self.avoid(index);
+            let connecting = self.hosts[index].connect(self.tls.clone());
+            let error = match tokio::time::timeout(self.host_within, connecting).await {
+                Ok(Ok((client, connection))) => {
                     self.first.store(index, Ordering::Relaxed);
                     return Ok((client, connection, index));
                 }
-                Err(error) => error,
+                Ok(Err(error)) => self.refusal(error),
+                Err(_) => {
+                    let limit = self.host_within;
+                    Error::unavailable(format!("cannot connect to {self}: no answer within {limit:?}"))
+                }
             };
-            tracing::debug!(%error, host = index, "a host of PostgreSQL is passed over");
-            self.doubt(index);
-            // As long as one of them may come back it is worth trying again.
+            // As long as one of the hosts may come back, trying again may help.
             why = why.filter(|_| error.kind() == Kind::Refused).or(Some(error));
         }
-        Err(why.unwrap_or_else(|| Error::refused(format!("cannot connect to {self}: it names no host"))))
+        Err(why.unwrap_or_else(|| Error::refused(format!("cannot connect to {self}: the URL names no host"))))
     }
 
     /// The next connection is not made to this host first.
-    pub(super) fn doubt(&self, host: usize) {
+    pub(super) fn avoid(&self, host: usize) {
         let next = (host + 1) % self.hosts.len();
-        // Somebody else may have found a better one meanwhile.
+        // Another attempt may have found a better one meanwhile.
         let _other = self.first.compare_exchange(host, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Connects to this host, by whichever of its addresses answers.
-    async fn connect_to(&self, host: &Config, limit: Duration) -> Result<(Client, Connected), Error> {
-        let late =
-            |limit| Error::unavailable(format!("cannot connect to {self}: no answer within {limit:?}"));
-        let attempt = async {
-            let addresses = addresses(host).await.map_err(|error| {
-                Error::unavailable(format!("cannot connect to {self}: {}", error.kind())).because(error)
-            })?;
-            let share = self.share(limit, addresses.len());
-            let mut why = None;
-            for address in &addresses {
-                let mut host = host.clone();
-                if let Some(address) = *address {
-                    host.hostaddr(address);
-                }
-                let error = match tokio::time::timeout(share, host.connect(self.tls.clone())).await {
-                    Ok(Ok(connected)) => return Ok(connected),
-                    Ok(Err(error)) => self.refusal(error),
-                    Err(_) => late(share),
-                };
-                // What the host itself says counts more than an address where it is not.
-                why = why.filter(|why: &Error| why.kind() == Kind::Refused).or(Some(error));
-            }
-            Err(why.unwrap_or_else(|| late(limit)))
-        };
-        tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| Err(late(limit)))
-    }
-
-    /// How long one of so many may take: all, if there is no other to try.
-    fn share(&self, limit: Duration, count: usize) -> Duration {
-        let shares = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
-        if count > 1 { (limit / shares).min(self.passed_over_after) } else { limit }
-    }
-
-    /// What trying again does not change is told as such.
+    /// The error for a host that cannot be used; `Refused` where trying again does not help.
     fn refusal(&self, error: tokio_postgres::Error) -> Error {
         if let Some(why) = tls::refusal(&error) {
             return Error::refused(format!("cannot connect to {self}: {why}"));
@@ -227,28 +212,40 @@ impl Target {
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         if source.contains("password missing") {
             return Error::refused(format!(
-                "cannot connect to {self}: the server asks for a password, and the URL has none"
+                "cannot connect to {self}: the server asks for a password, and there is none in the URL, \
+                 PGPASSWORD or ~/.pgpass"
             ));
         }
         if source.contains("does not allow writes") {
             return Error::unavailable(format!("cannot connect to {self}: no host can be written to"));
         }
-        Trouble::Sql(error).told_of(format!("cannot connect to {self}"))
+        Failure::Sql(error).worded(format!("cannot connect to {self}"))
     }
 }
 
-/// Each of the hosts, with what is common to all.
-fn each(all: &Config, common: &Config) -> Result<Vec<Config>, Error> {
+/// The URL for `listen=HOST:PORT`: the same with another host.
+fn at_host(url: &str, host: &str) -> String {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let (scheme, rest) = base.split_once("://").unwrap_or(("postgres", base));
+    let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+    let credentials =
+        authority.rsplit_once('@').map_or(String::new(), |(credentials, _)| format!("{credentials}@"));
+    let kept =
+        |pair: &&str| !["listen", "host", "hostaddr", "port"].contains(&pair.split('=').next().unwrap_or(""));
+    let query: Vec<&str> = query.split('&').filter(kept).collect();
+    format!("{scheme}://{credentials}{host}/{database}?{}", query.join("&"))
+}
+
+/// The configuration of each host, with its password.
+fn each_host(all: &Config, common: &Config) -> Result<Vec<Config>, Error> {
     let (names, addresses, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
     let count = names.len().max(addresses.len());
-    let fits = |length: usize, least: usize| length == count || length == least;
+    let fits = |length: usize| length == count || length == 0;
     if count == 0 {
-        return Err(Error::refused("the postgres URL is not understood: it names no host"));
+        return Err(Error::refused("invalid postgres URL: it names no host"));
     }
-    if !fits(names.len(), 0) || !fits(addresses.len(), 0) || !(ports.len() < 2 || ports.len() == count) {
-        return Err(Error::refused(
-            "the postgres URL is not understood: not as many hosts, addresses and ports",
-        ));
+    if !fits(names.len()) || !fits(addresses.len()) || !(ports.len() < 2 || ports.len() == count) {
+        return Err(Error::refused("invalid postgres URL: the numbers of hosts, addresses and ports differ"));
     }
     let host = |index: usize| {
         let mut host = common.clone();
@@ -263,36 +260,24 @@ fn each(all: &Config, common: &Config) -> Result<Vec<Config>, Error> {
         if let Some(port) = ports.get(index).or(ports.first()) {
             host.port(*port);
         }
+        if let (None, Some(password)) = (host.get_password(), password::of(&host)) {
+            host.password(password);
+        }
         host
     };
     Ok((0..count).map(host).collect())
 }
 
-/// Where a host is: each address of its name, or nothing where there is nothing to look up.
-async fn addresses(host: &Config) -> std::io::Result<Vec<Option<IpAddr>>> {
-    let (Some(Host::Tcp(name)), []) = (host.get_hosts().first(), host.get_hostaddrs()) else {
-        return Ok(vec![None]);
-    };
-    let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-    let mut addresses: Vec<Option<IpAddr>> = Vec::new();
-    for address in found.map(|found| Some(found.ip())) {
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    Ok(addresses)
-}
-
 fn configured(url: &str) -> Result<Config, Error> {
-    // What is wrong with it may be in the password, so it is not repeated.
-    let refused = |why: &str| Error::refused(format!("the postgres URL is not understood: {why}"));
+    // The mistake may be in the password, so it is not repeated.
+    let refused = |why: &str| Error::refused(format!("invalid postgres URL: {why}"));
     url.parse().map_err(|error: tokio_postgres::Error| {
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         refused(if source.starts_with("invalid value for option") { &source } else { "it is malformed" })
     })
 }
 
-/// A value of the query, with `%XX` as the byte that it stands for.
+/// A value of the query, percent-decoded.
 fn decoded(name: &str, value: &str) -> Result<String, Error> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
@@ -312,10 +297,10 @@ fn decoded(name: &str, value: &str) -> Result<String, Error> {
         }
     }
     String::from_utf8(bytes)
-        .map_err(|_| Error::refused(format!("postgres URL parameter `{name}` is not of UTF-8")))
+        .map_err(|_| Error::refused(format!("postgres URL parameter `{name}` is not UTF-8")))
 }
 
-/// Where it is, and neither as whom nor with which password.
+/// Hosts and database; neither user nor password.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("`postgres://")?;
@@ -373,6 +358,16 @@ mod tests {
         assert!(refusal("postgres://h/d?sslmode=%zz").contains("two digits"));
         assert!(refusal("postgres://h/d?port=x").contains("port"));
         assert!(refusal("postgres:///d").contains("no host"));
+    }
+
+    #[test]
+    fn listen_takes_a_url_or_a_host() {
+        let listen =
+            |url: &str| Target::parse(url).expect("a URL").listen.expect("a place to listen").to_string();
+
+        assert_eq!(listen("postgres://me:x@pool:6432/d?listen=db:5433"), "`postgres://db:5433/d`");
+        assert_eq!(listen("postgres:///d?host=a&port=1&listen=db"), "`postgres://db:5432/d`");
+        assert_eq!(listen("postgres://pool/d?listen=postgres://c:7/e"), "`postgres://c:7/e`");
     }
 
     #[test]

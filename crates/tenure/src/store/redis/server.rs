@@ -1,117 +1,115 @@
-//! What a server says of itself: whether it can be used at all, and what its configuration costs.
+//! What a server tells about itself with INFO: whether it can be used, what its configuration costs, and whether it can
+//! show that it lost no data.
 
-use super::trouble::{Outcome, Trouble};
+use std::time::Duration;
+
+use redis::Value;
+
+use super::error::Failure;
 use crate::Error;
 use crate::store::{Concern, Cost};
 
-/// The oldest server whose scripts can do what ours need.
+/// The oldest version whose commands and scripts do what ours need.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// More than any value that matters has: what is longer is told by its beginning.
-const LONGEST: usize = 60;
+/// Commands after which data may be gone. Before 7.0 all subcommands of CONFIG were counted as one.
+const LOSING_COMMANDS: [&str; 8] =
+    ["flushall", "flushdb", "swapdb", "replicaof", "slaveof", "failover", "config|resetstat", "config"];
 
-/// The parts of INFO that matter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Server {
-    version: String,
-    role: String,
-    policy: String,
-    aof: bool,
-    replicas: u32,
-    cluster: bool,
-}
+/// INFO counts whole seconds.
+const UPTIME_ROUNDING: Duration = Duration::from_secs(2);
 
-impl Server {
-    pub(super) fn said(info: redis::Value) -> Outcome<Self> {
-        let text: String = redis::from_redis_value(info).map_err(|error| Trouble::Odd(error.to_string()))?;
-        Ok(Self::of(&text))
+/// A reply to INFO.
+pub(super) struct Info(String);
+
+impl Info {
+    pub(super) fn parse(reply: Value) -> Result<Self, Failure> {
+        let text = redis::from_redis_value(reply).map_err(|_| Failure::Unexpected("INFO is not text"))?;
+        Ok(Self(text))
     }
 
-    pub(super) fn of(info: &str) -> Self {
-        let field = |name: &str| {
-            let mut lines = info.lines();
-            lines
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-                .unwrap_or_default()
-                .trim()
-                .chars()
-                .take(LONGEST)
-                .collect::<String>()
-        };
-        Self {
-            version: field("redis_version"),
-            role: field("role"),
-            policy: field("maxmemory_policy"),
-            aof: field("aof_enabled") == "1",
-            replicas: field("connected_slaves").parse().unwrap_or(0),
-            cluster: field("cluster_enabled") == "1",
-        }
+    fn field(&self, name: &str) -> &str {
+        let value = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let value = value.unwrap_or_default().trim();
+        // Longer than any value that matters: it may be told in an error.
+        value.get(..60).unwrap_or(value)
     }
 
-    /// Whether it can be used.
-    pub(super) fn check(&self, place: &str) -> Result<(), Error> {
-        let refused = |why: String| Err(Error::refused(format!("cannot use `{place}`: {why}")));
-        let mut parts = self.version.split('.').map(|part| part.parse().unwrap_or(0));
-        let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-        if version < OLDEST {
+    /// Whether the server can be used.
+    pub(super) fn check(&self, server: &str) -> Result<(), Error> {
+        let refused = |why: String| Err(Error::refused(format!("cannot use `{server}`: {why}")));
+        let version = self.field("redis_version");
+        let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+        if (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < OLDEST {
             let (major, minor) = OLDEST;
-            return refused(format!(
-                "it is Redis {:?}, and the oldest that can be used is {major}.{minor}",
-                self.version
-            ));
+            return refused(format!("it is Redis {version:?}; Tenure needs {major}.{minor} or newer"));
         }
-        if self.role != "master" {
+        if self.field("role") != "master" {
             return refused("it is a replica; use the address of its primary".to_owned());
         }
-        if self.may_forget() {
+        if self.may_evict() {
+            let policy = self.field("maxmemory_policy");
             return refused(format!(
-                "its maxmemory-policy is {:?}, under which it may drop who owns what; set it to noeviction",
-                self.policy
+                "its maxmemory-policy is {policy:?}, which may evict records; set it to noeviction or volatile-lru"
             ));
         }
         Ok(())
     }
 
-    /// Whether it may drop who owns what, when it runs out of memory.
-    pub(super) fn may_forget(&self) -> bool {
-        self.policy != "noeviction"
+    /// Whether it may evict keys without a TTL, such as ours.
+    pub(super) fn may_evict(&self) -> bool {
+        self.field("maxmemory_policy").starts_with("allkeys")
     }
 
-    /// What its configuration takes away from the promises.
+    /// What the configuration takes away from the promises.
     pub(super) fn concerns(&self) -> Vec<Concern> {
         let mut concerns = Vec::new();
-        if !self.aof {
+        if self.field("aof_enabled") != "1" {
             concerns.push(Concern {
                 cost: Cost::Record,
-                what: "the server keeps no append-only file, so a restart forgets all leases and what jobs have done: \
-                       every owner stops, nothing is granted for one ttl, and what was done once may be done again"
+                what: "the server has no append-only file, so a restart forgets all leases and what jobs have done: \
+                       every owner stops, nothing is granted for one ttl, and work that ran once may run again"
                     .to_owned(),
                 hint: "set appendonly yes".to_owned(),
             });
         }
-        if self.replicas > 0 {
-            let whole = if self.cluster { "cluster that promotes one" } else { "failover to one of them" };
+        let replicas = self.field("connected_slaves").parse().unwrap_or(0);
+        if replicas > 0 {
             let replicas =
-                if self.replicas == 1 { "1 replica" } else { &format!("{} replicas", self.replicas) };
+                if replicas == 1 { "1 replica".to_owned() } else { format!("{replicas} replicas") };
             concerns.push(Concern {
                 cost: Cost::Exclusion,
                 what: format!(
-                    "the server has {replicas}, which follow asynchronously: a {whole} may forget the newest grants"
+                    "the server has {replicas} that follow asynchronously: a failover may forget the newest grants"
                 ),
-                hint: "let the token fence every write, or use a server without failover".to_owned(),
+                hint: "check the fencing token with every write, or use a server without failover".to_owned(),
             });
         }
-        if self.may_forget() {
+        if self.may_evict() {
+            let policy = self.field("maxmemory_policy");
             concerns.push(Concern {
                 cost: Cost::Exclusion,
-                what: format!(
-                    "the maxmemory-policy was changed to {:?}: owners may be forgotten",
-                    self.policy
-                ),
+                what: format!("the maxmemory-policy was changed to {policy:?}: owners may be forgotten"),
                 hint: "set maxmemory-policy noeviction".to_owned(),
             });
         }
         concerns
+    }
+
+    /// Whether the server can show that no data was lost in the last `within`, given that none of ours is there. Needs
+    /// the default sections and `commandstats`.
+    pub(super) fn lost_nothing(&self, within: Duration) -> bool {
+        let uptime = Duration::from_secs(self.field("uptime_in_seconds").parse().unwrap_or(0));
+        let called = |command: &str| {
+            let calls = self.field(&format!("cmdstat_{command}"));
+            !calls.is_empty() && !calls.starts_with("calls=0,")
+        };
+        self.field("role") == "master"
+            && uptime >= within + UPTIME_ROUNDING
+            && self.field("evicted_keys") == "0"
+            // A node of a cluster may get a slot or be promoted without any command.
+            && self.field("cluster_enabled") == "0"
+            && !LOSING_COMMANDS.into_iter().any(called)
     }
 }
 
@@ -120,38 +118,68 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n\
-        aof_enabled:1\r\nconnected_slaves:0\r\ncluster_enabled:0\r\n";
+        aof_enabled:1\r\nconnected_slaves:0\r\ncluster_enabled:0\r\nuptime_in_seconds:17\r\nevicted_keys:0\r\n\
+        cmdstat_config|get:calls=3,usec=1\r\ncmdstat_flushall:calls=0,usec=0\r\n";
 
-    fn refused(info: &str) -> String {
-        Server::of(info).check("redis://there").expect_err("it is refused").to_string()
+    fn info(from: &str, to: &str) -> Info {
+        assert!(GOOD.contains(from), "{from}");
+        Info(GOOD.replace(from, to))
     }
 
     #[test]
     fn a_good_server_is_used_without_concerns() {
-        assert!(Server::of(GOOD).check("redis://there").is_ok());
-        assert_eq!(Server::of(GOOD).concerns(), []);
-        assert!(Server::of(&GOOD.replace("7.0.15", "6.2.0")).check("redis://there").is_ok());
-        assert!(Server::of(&GOOD.replace("7.0.15", "10.0")).check("redis://there").is_ok());
+        for policy in ["noeviction", "volatile-lru", "volatile-ttl"] {
+            let info = info("noeviction", policy);
+            assert!(info.check("redis://there").is_ok());
+            assert_eq!(info.concerns(), []);
+        }
     }
 
     #[test]
-    fn an_old_one_a_replica_and_one_that_drops_keys_are_refused_with_a_sentence() {
-        assert_eq!(
-            refused(&GOOD.replace("7.0.15", "6.0.16")),
-            "cannot use `redis://there`: it is Redis \"6.0.16\", and the oldest that can be used is 6.2"
-        );
-        assert!(refused(&GOOD.replace("master", "slave")).contains("it is a replica"));
-        assert!(refused(&GOOD.replace("noeviction", "allkeys-lru")).contains("set it to noeviction"));
-        assert!(refused("").contains("it is Redis \"\""));
-        assert!(refused(&GOOD.replace("noeviction", &"noeviction".repeat(1000))).len() < 300);
+    fn a_bad_server_is_refused_with_the_reason() {
+        for (from, to, why) in [
+            ("7.0.15", "6.0.16", "it is Redis \"6.0.16\""),
+            ("7.0.15", "x", "it is Redis \"x\""),
+            ("role:master", "role:slave", "it is a replica"),
+            ("noeviction", "allkeys-lfu", "its maxmemory-policy is \"allkeys-lfu\""),
+        ] {
+            let error = info(from, to).check("redis://there").expect_err("refused").to_string();
+            assert!(error.starts_with("cannot use `redis://there`: ") && error.contains(why), "{error}");
+        }
     }
 
     #[test]
-    fn no_file_costs_time_and_replicas_cost_exclusion() {
-        let costs =
-            |info: &str| Server::of(info).concerns().iter().map(|concern| concern.cost).collect::<Vec<_>>();
+    fn concerns_name_what_the_configuration_costs() {
+        for (from, to, cost, what) in [
+            ("aof_enabled:1", "aof_enabled:0", Cost::Record, "no append-only file"),
+            ("slaves:0", "slaves:1", Cost::Exclusion, "has 1 replica that"),
+            ("slaves:0", "slaves:2", Cost::Exclusion, "has 2 replicas that"),
+            ("noeviction", "allkeys-lru", Cost::Exclusion, "was changed to \"allkeys-lru\""),
+        ] {
+            let concerns = info(from, to).concerns();
+            assert_eq!(concerns.len(), 1, "{concerns:?}");
+            assert!(concerns[0].cost == cost && concerns[0].what.contains(what), "{concerns:?}");
+        }
+    }
 
-        assert_eq!(costs(&GOOD.replace("aof_enabled:1", "aof_enabled:0")), [Cost::Record]);
-        assert_eq!(costs(&GOOD.replace("slaves:0", "slaves:2")), [Cost::Exclusion]);
+    #[test]
+    fn only_a_server_that_shows_it_lost_nothing_is_believed() {
+        let within = Duration::from_secs(15);
+        assert!(info("x", "x").lost_nothing(within));
+        assert!(!info("x", "x").lost_nothing(within + Duration::from_secs(1)));
+
+        for (from, to) in [
+            ("role:master", "role:slave"),
+            ("uptime_in_seconds:17", "uptime_in_seconds:16"),
+            ("uptime_in_seconds:17", ""),
+            ("evicted_keys:0", "evicted_keys:1"),
+            ("cluster_enabled:0", "cluster_enabled:1"),
+            ("flushall:calls=0", "flushall:calls=1"),
+            ("flushall:calls=0", "swapdb:calls=10"),
+            ("config|get", "config|resetstat"),
+            ("config|get", "config"),
+        ] {
+            assert!(!info(from, to).lost_nothing(within), "{from} -> {to}");
+        }
     }
 }

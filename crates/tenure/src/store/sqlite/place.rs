@@ -1,16 +1,15 @@
 //! Where the database lies, whether it may lie there, and whether it is still the same file.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, access, statfs, statx};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, StatxAttributes, StatxFlags};
 use rustix::process::geteuid;
 
-use super::lock::{Identity, make_folder};
-use super::trouble::refused_by_kernel;
+use super::error::io_error;
 use crate::Error;
 
 /// File systems on which SQLite's shared memory and the kernel's locks are known to work, by the magic of statfs.
@@ -20,11 +19,12 @@ const ALLOWED: [(&str, u64); 7] = [
     ("btrfs", 0x9123_683E),
     ("zfs", 0x2FC1_2FC1),
     ("f2fs", 0xF2F5_2010),
-    ("tmpfs", 0x0102_1994),
+    ("tmpfs", TMPFS),
     ("overlay", OVERLAY),
 ];
+const TMPFS: u64 = 0x0102_1994;
 const OVERLAY: u64 = 0x794C_7630;
-/// Some that people try, for the message.
+/// File systems that people try, for the error message.
 const KNOWN: [(&str, u64); 5] = [
     ("NFS", 0x6969),
     ("SMB", 0xFE53_4D42),
@@ -33,15 +33,30 @@ const KNOWN: [(&str, u64); 5] = [
     ("9p", 0x0102_1997),
 ];
 
+/// The path of the database and of the folder beside it.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    /// Without symbolic links: everybody has to find the same neighbours.
+    /// Without symbolic links: every process has to find the same files beside it.
     pub(super) path: PathBuf,
-    /// For locks and sockets.
+    /// For lock files and sockets.
     pub(super) folder: PathBuf,
 }
 
-/// The three files that make up an open database.
+/// Which file it is, until the next boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) dev: i64,
+    pub(super) ino: i64,
+}
+
+impl Identity {
+    pub(super) fn of(metadata: &fs::Metadata) -> Self {
+        // Both are only ever compared.
+        Self { dev: metadata.dev().cast_signed(), ino: metadata.ino().cast_signed() }
+    }
+}
+
+/// The three files of an open database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Files {
     pub(super) database: Identity,
@@ -50,7 +65,7 @@ pub(super) struct Files {
 }
 
 impl Place {
-    /// Where `path` leads. Its folder has to be there; the file need not.
+    /// Where `path` leads. Its folder has to exist; the file need not.
     pub(super) fn find(path: &Path) -> Result<Self, Error> {
         let Some(name) = path.file_name() else {
             return Err(Error::refused(format!("cannot open `{}`: it names no file", path.display())));
@@ -60,113 +75,162 @@ impl Place {
             _ => Path::new("."),
         };
         let parent = parent.canonicalize().map_err(|error| {
-            let folder = Error::refused(format!(
-                "cannot open `{}`: its folder `{}` {}",
-                path.display(),
-                parent.display(),
-                if error.kind() == io::ErrorKind::NotFound { "does not exist" } else { "cannot be reached" }
-            ));
-            folder.because(error)
+            let why = match error.kind() {
+                io::ErrorKind::NotFound => "does not exist",
+                _ => "cannot be reached",
+            };
+            let (path, parent) = (path.display(), parent.display());
+            Error::refused(format!("cannot open `{path}`: its folder `{parent}` {why}")).because(error)
         })?;
         let mut found = parent.join(name);
         if fs::symlink_metadata(&found).is_ok_and(|found| found.is_symlink()) {
-            found = found.canonicalize().map_err(|error| refused_by_kernel("follow", path, error))?;
+            found = found.canonicalize().map_err(|error| io_error("follow", path, error))?;
         }
-        let mut folder = OsString::from(found.as_os_str());
-        folder.push("-tenure");
-        Ok(Self { path: found, folder: folder.into() })
+        Ok(Self { folder: beside(&found, "-tenure"), path: found })
     }
 
-    /// Refuses places where locks, shared memory or the neighbours of the file cannot be relied on.
+    /// Refuses places where locks, shared memory or the files beside the database cannot be relied on, and database
+    /// files that other users can write. Takes the right to read it away from other users.
     pub(super) fn check(&self) -> Result<(), Error> {
-        let parent = self.path.parent().unwrap_or(Path::new("/"));
-        let magic = self.file_system(parent)?;
-        // SQLite makes files beside the database, also where that could be written to.
-        access(parent, Access::WRITE_OK | Access::EXEC_OK)
-            .map_err(|error| refused_by_kernel("write beside", &self.path, error.into()))?;
+        let parent = self.parent();
+        let magic = self.file_system()?;
+        let name = |known: &[(&'static str, u64)]| known.iter().find(|(_, of)| *of == magic).map(|of| of.0);
+        if name(&ALLOWED).is_none() {
+            let found = name(&KNOWN).map_or_else(|| format!("{magic:#x}"), str::to_owned);
+            let allowed = ALLOWED.map(|(name, _)| name).join(", ");
+            return Err(self.refused(&format!(
+                "it lies on a file system ({found}) that is not known to be safe; these are: {allowed}"
+            )));
+        }
+        // SQLite creates files beside the database.
+        rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|error| io_error("write beside", &self.path, error.into()))?;
         let file = match fs::metadata(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(refused_by_kernel("open", &self.path, error)),
+            Err(error) => return Err(io_error("open", &self.path, error)),
         };
         if !file.is_file() {
             return Err(self.refused("it is not a file"));
         }
         if file.nlink() > 1 {
-            return Err(
-                self.refused("it has hard links, and under another name its lock files are not found")
-            );
+            return Err(self.refused("it has hard links; under another name its lock files are not found"));
         }
-        let around = fs::metadata(parent)
-            .map_err(|error| refused_by_kernel("open the folder of", &self.path, error))?;
+        let around =
+            fs::metadata(parent).map_err(|error| io_error("open the folder of", &self.path, error))?;
         // On overlay a file may show the device of the layer that it is in.
         let elsewhere = file.dev() != around.dev() && magic != OVERLAY;
         if elsewhere || self.is_mount() {
-            return Err(
-                self.refused("it is mounted as a single file, apart from its folder; mount the folder")
-            );
+            return Err(self.refused("it is mounted as a single file; mount its folder instead"));
         }
-        Ok(())
+        if file.uid() != geteuid().as_raw() {
+            return Err(self.refused("it belongs to another user"));
+        }
+        match file.mode() & 0o777 {
+            mode if mode & 0o022 != 0 => Err(self.refused(&format!(
+                "other users can write to it (its mode is {mode:o}; `chmod 600` makes it safe)"
+            ))),
+            mode if mode & 0o077 != 0 => self.hide(mode),
+            _ => Ok(()),
+        }
     }
 
-    /// Makes the folder for locks and sockets, and refuses one that others can look into or change: who can take a
-    /// lock away, or make hints, is believed.
-    pub(super) fn make_folder(&self) -> Result<(), Error> {
-        let trouble = |error| refused_by_kernel("make the folder", &self.folder, error);
-        make_folder(&self.folder).map_err(trouble)?;
-        let found = fs::symlink_metadata(&self.folder).map_err(trouble)?;
-        let refused =
-            |why: &str| Error::refused(format!("cannot use the folder `{}`: {why}", self.folder.display()));
-        if found.uid() != geteuid().as_raw() {
-            return Err(refused("it belongs to another user"));
-        }
-        let mode = found.mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(refused(&format!("others have rights to it (its mode is {mode:o}; 700 is safe)")));
-        }
-        Ok(())
-    }
-
-    /// Which files lie there now, if they all do. An error says nothing about that.
-    pub(super) fn files(&self) -> io::Result<Option<Files>> {
-        let beside = |suffix: &str| {
-            let mut name = OsString::from(self.path.as_os_str());
-            name.push(suffix);
-            match fs::metadata(name) {
-                Ok(found) => Ok(Some(Identity::of(&found))),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error),
+    /// Takes every right of other users away, also to the files that SQLite made beside the database.
+    fn hide(&self, mode: u32) -> Result<(), Error> {
+        for suffix in ["-wal", "-shm", ""] {
+            let path = beside(&self.path, suffix);
+            match fs::set_permissions(&path, Permissions::from_mode(0o600)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_error("change the mode of", &path, error));
+                }
+                _ => {}
             }
+        }
+        tracing::warn!(path = %self.path.display(), "other users could read the database (mode {mode:o}); set to 600");
+        Ok(())
+    }
+
+    /// Creates an empty database file for this user only, unless there is a file already.
+    ///
+    /// The file is never opened here: closing a descriptor would drop the locks that SQLite has on the file by
+    /// another connection of this process.
+    pub(super) fn create(&self) -> Result<(), Error> {
+        let mode = Mode::from_raw_mode(0o600);
+        match rustix::fs::mknodat(CWD, &self.path, FileType::RegularFile, mode, 0) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+            Err(error) => Err(io_error("create", &self.path, error.into())),
+        }
+    }
+
+    /// Creates the folder for lock files and sockets. Refuses one that other users can look into or change: whoever
+    /// can remove a lock or send signals is believed. Returns which folder it is.
+    pub(super) fn make_folder(&self) -> Result<Identity, Error> {
+        let failed = |error| io_error("make the folder", &self.folder, error);
+        match fs::DirBuilder::new().mode(0o700).create(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => {}
+        }
+        let found = fs::symlink_metadata(&self.folder).map_err(failed)?;
+        let mode = found.mode() & 0o777;
+        let refused = |why: String| {
+            Err(Error::refused(format!("cannot use the folder `{}`: {why}", self.folder.display())))
         };
-        let (database, wal, shm) = (beside("")?, beside("-wal")?, beside("-shm")?);
-        let files = database.zip(wal).zip(shm);
+        if !found.is_dir() {
+            refused("it is not a folder".to_owned())
+        } else if found.uid() != geteuid().as_raw() {
+            refused("it belongs to another user".to_owned())
+        } else if mode & 0o077 != 0 {
+            refused(format!("other users have rights to it (its mode is {mode:o}; 700 is safe)"))
+        } else {
+            Ok(Identity::of(&found))
+        }
+    }
+
+    /// Which files lie there now, if all of them do.
+    pub(super) fn files(&self) -> io::Result<Option<Files>> {
+        let find = |suffix: &str| match fs::metadata(beside(&self.path, suffix)) {
+            Ok(found) => Ok(Some(Identity::of(&found))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        let files = find("")?.zip(find("-wal")?).zip(find("-shm")?);
         Ok(files.map(|((database, wal), shm)| Files { database, wal, shm }))
+    }
+
+    /// Whether everything in it is lost when the system reboots.
+    pub(super) fn is_in_memory(&self) -> Result<bool, Error> {
+        Ok(self.file_system()? == TMPFS)
     }
 
     pub(super) fn refused(&self, why: &str) -> Error {
         Error::refused(format!("cannot open `{}`: {why}", self.path.display()))
     }
 
-    fn file_system(&self, parent: &Path) -> Result<u64, Error> {
-        let found = statfs(parent)
-            .map_err(|error| refused_by_kernel("open the folder of", &self.path, error.into()))?;
-        // The field is 32 or 64 bits wide, with a sign or without, as the platform likes; magics have 32.
-        let magic = found.f_type as u64 & 0xFFFF_FFFF;
-        if ALLOWED.iter().any(|(_, allowed)| *allowed == magic) {
-            return Ok(magic);
-        }
-        let known = KNOWN.iter().find(|(_, known)| *known == magic);
-        let name = known.map_or_else(|| format!("{magic:#x}"), |(name, _)| (*name).to_owned());
-        let allowed: Vec<&str> = ALLOWED.iter().map(|(name, _)| *name).collect();
-        Err(self.refused(&format!(
-            "it lies on a file system ({name}) that is not known to be safe; these are: {}",
-            allowed.join(", ")
-        )))
+    pub(super) fn unavailable(&self, why: &str) -> Error {
+        Error::unavailable(format!("cannot open `{}`: {why}", self.path.display()))
+    }
+
+    fn parent(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    fn file_system(&self) -> Result<u64, Error> {
+        let found = rustix::fs::statfs(self.parent())
+            .map_err(|error| io_error("open the folder of", &self.path, error.into()))?;
+        // The field's type depends on the platform; magics have 32 bits.
+        Ok(found.f_type as u64 & 0xFFFF_FFFF)
     }
 
     fn is_mount(&self) -> bool {
-        // A kernel too old to say leaves it to the device numbers.
-        statx(CWD, &self.path, AtFlags::empty(), StatxFlags::BASIC_STATS)
+        // A kernel too old to tell leaves it to the device numbers.
+        rustix::fs::statx(CWD, &self.path, AtFlags::empty(), StatxFlags::BASIC_STATS)
             .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
     }
+}
+
+/// The path with `suffix` appended to the file's name.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path.as_os_str());
+    name.push(suffix);
+    name.into()
 }

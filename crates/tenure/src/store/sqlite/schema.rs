@@ -1,204 +1,220 @@
-//! Opening the database: whose it is, which version, which boot; and what is refused.
+//! Opening the database: whose it is, which version, which boot, whether it is the file that was here before.
 
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::fs;
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
-use tenure_core::{Closing, LeaseId, Namespace, StoreTime};
+use tenure_core::{Incarnation, StoreTime};
 
+use super::connection::Patience;
+use super::error::{Failure, io_error};
 use super::host::Host;
-use super::lock::{self, Identity, Verdict};
-use super::place::{Files, Place};
-use super::rows::{Ended, Lease, lease_columns, micros, nanos, span, time};
-use super::trouble::{Outcome, Trouble, refused_by_kernel};
+use super::lock::{self, Census};
+use super::place::{Files, Identity, Place};
+use super::records::{micros, time};
+use crate::engine::random;
 use crate::{Error, Kind};
 
-/// The tables as they are made, and what each version has more than the one before. Its length is the version.
-pub(super) const TABLES: [&str; 2] = [include_str!("schema.sql"), include_str!("jobs.sql")];
-const VERSION: i64 = TABLES.len() as i64;
+const TABLES: &str = include_str!("schema.sql");
+const VERSION: i64 = 3;
+/// The last version that kept the rules in its tables.
+const OLD: i64 = 2;
 /// `Tenu`, so that the file tells whose it is.
 const APPLICATION: i64 = 0x5465_6e75;
-/// How long opening waits for others who write.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-const OTHER_TABLES: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema)";
-const META: &str = "SELECT boot, ahead_us, quiet_until, file_dev, file_ino, folder_dev, folder_ino FROM meta
-    WHERE one = 1";
-const SETTLED: &str = "INSERT OR REPLACE INTO meta
-    (one, boot, ahead_us, quiet_until, file_dev, file_ino, folder_dev, folder_ino)
-    VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-/// The longest lease that the file has seen, in any namespace.
-const LONGEST: &str = "SELECT max(
-    (SELECT coalesce(max(longest_ns), 0) FROM namespace),
-    (SELECT coalesce(max(ttl_ns), 0) FROM lease))";
-/// The latest time that anything in the file names: the store's clock must not go back behind it.
+const HAS_TABLES: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema)";
+const HOST: &str = "SELECT life, boot, ahead_us, file_dev, file_ino, folder_dev, folder_ino, uncertain_since
+    FROM host WHERE one = 1";
+const SETTLE: &str = "INSERT OR REPLACE INTO host
+    (one, life, boot, ahead_us, file_dev, file_ino, folder_dev, folder_ino, uncertain_since)
+    VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+/// The latest time in the file: the store's clock goes on from there.
 const LATEST: &str = "SELECT max(
-    (SELECT coalesce(max(max(opened_at, expires_at, coalesce(ended_at, 0))), 0) FROM lease),
-    (SELECT coalesce(max(since), 0) FROM seat),
+    (SELECT coalesce(max(stamp), 0) FROM record),
     (SELECT coalesce(max(at), 0) FROM history))";
-/// Leases that nobody has ended, of all namespaces.
-const UNENDED: &str = concat!(
-    "SELECT ",
-    lease_columns!(),
-    ", l.lock_ino IS NOT NULL FROM lease AS l WHERE l.ended_at IS NULL AND l.boot <> ?1"
-);
-const MOVE: &str = "UPDATE lease SET boot = ?2, expires_at = ?3,
-    lock_dev = NULL, lock_ino = NULL, pid = NULL, pid_started = NULL, pid_ns = NULL WHERE id = ?1";
-const JOIN: &str = "INSERT INTO namespace (name) VALUES (?1)";
-const NAMESPACE: &str = "SELECT id FROM namespace WHERE name = ?1";
 
-/// A connection that is ready for steps.
+/// A connection that is ready for transactions.
 #[derive(Debug)]
-pub(super) struct Connected {
+pub(super) struct Opened {
     pub(super) db: Connection,
     pub(super) files: Files,
-    pub(super) namespace: i64,
+    pub(super) folder: Identity,
 }
 
-/// What is to be done where there is no file.
+/// What to do where there is no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    Make,
-    /// Somebody may be about to put another one in its place.
+    Create,
     Leave,
+}
+
+/// How much a commit survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// The end of any process.
+    Normal,
+    /// The loss of power, too: each commit is synced.
+    Full,
+}
+
+/// The store as a transaction finds it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Present {
+    pub(super) life: Incarnation,
+    pub(super) now: StoreTime,
+    pub(super) uncertain_since: Option<StoreTime>,
+}
+
+impl Present {
+    /// To be asked first in a transaction, so that the clock is read after the snapshot or the write lock is taken.
+    pub(super) fn of(transaction: &Transaction<'_>, host: &Host) -> Result<Self, Failure> {
+        let Some(row) = Row::find(transaction)?.filter(|row| row.boot == host.boot) else {
+            return Err(Failure::OtherBoot);
+        };
+        let now = time(host.boottime_us().saturating_add(row.ahead_us));
+        Ok(Self { life: row.life, now, uncertain_since: row.uncertain_since })
+    }
 }
 
 /// Opens the database.
 pub(super) fn connect(
     place: &Place,
     host: &Host,
-    namespace: &Namespace,
     missing: Missing,
-) -> Result<Connected, Error> {
+    durability: Durability,
+    patience: &Patience,
+) -> Result<Opened, Error> {
     place.check()?;
-    if missing == Missing::Leave && !place.path.exists() {
-        return Err(Error::unavailable(format!("cannot open `{}`: it does not exist", place.path.display())));
+    if !place.path.exists() {
+        if missing == Missing::Leave {
+            return Err(place.unavailable("it does not exist"));
+        }
+        // Not created before the workers of the removed file have gone: someone may be about to restore a backup.
+        if census(place)?.held {
+            return Err(still_held(place, "it was removed"));
+        }
     }
     let had_folder = place.folder.exists();
     place.make_folder()?;
-    let until = Instant::now() + PATIENCE;
+    if missing == Missing::Create {
+        place.create()?;
+    }
     loop {
-        match try_connect(place, host, namespace, missing) {
-            Err(trouble) if trouble.is_busy() && Instant::now() < until => {
-                // Changing the journal mode does not wait by itself.
+        match try_connect(place, host, durability, patience) {
+            // Changing the journal mode does not wait by itself.
+            Err(failure) if failure.is_busy() && !patience.is_over() => {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            Err(trouble) => {
-                let error = trouble.told("open", &place.path);
-                // Beside what is no store of ours nothing stays that was not there. Where it is one, somebody may be about
-                // to use the folder.
+            Err(failure) => {
+                let error = failure.into_error("open", &place.path);
+                // Leave nothing beside the database of another program.
                 if !had_folder && matches!(error.kind(), Kind::Refused | Kind::Corrupt) {
                     let _in_use = fs::remove_dir(&place.folder);
                 }
                 return Err(error);
             }
-            Ok(connected) => return Ok(connected),
+            Ok(opened) => return Ok(opened),
         }
     }
 }
 
-fn try_connect(place: &Place, host: &Host, namespace: &Namespace, missing: Missing) -> Outcome<Connected> {
-    let is_new = !place.path.exists();
-    // Without SQLITE_OPEN_URI: a path is a path.
-    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    flags.set(OpenFlags::SQLITE_OPEN_CREATE, missing == Missing::Make);
+fn try_connect(
+    place: &Place,
+    host: &Host,
+    durability: Durability,
+    patience: &Patience,
+) -> Result<Opened, Failure> {
+    // Without SQLITE_OPEN_URI, so that a path is a path. Without SQLITE_OPEN_CREATE, see `Place::create`.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(&place.path, flags)?;
-    if is_new {
-        // It will hold lease ids, which are rights. By name: closing another descriptor of the file would drop
-        // SQLite's own locks.
-        fs::set_permissions(&place.path, Permissions::from_mode(0o600))
-            .map_err(|error| refused_by_kernel("open", &place.path, error))?;
-    }
-    db.busy_timeout(PATIENCE)?;
-    // A plan that depends on the values bound to it is made anew at every call, and that costs more than the call.
+    db.busy_handler(Some(patience.handler()))?;
+    // Plans that depend on bound values would be made again with every call.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // More than there are statements.
-    db.set_prepared_statement_cache_capacity(128);
-    // In one snapshot: somebody else may be making the tables just now.
+    db.set_prepared_statement_cache_capacity(32);
+    // Another process may be creating the tables: look at them in one snapshot.
     let known = version(&*db.transaction()?, place)?;
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(place.refused(&format!("its journal mode stays {mode:?}, and it has to be WAL")).into());
     }
-    db.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 0")?;
-    // What short-lived processes left in the log is moved by whoever comes next; it waits for nobody.
+    db.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0")?;
+    // Processes that live for a short time leave their part of the log to the next one. This waits for nobody.
     db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-    let step = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Only now: on overlay a file becomes another one when it is first opened for writing.
-    let file = place.files().map_err(|error| refused_by_kernel("open", &place.path, error))?;
-    let Some(file) = file.map(|files| files.database).filter(|_| !has_moved(&step)) else {
-        return Err(replaced(place));
+
+    // If there is nothing to write this does not wait for other writers.
+    let settled = if known == VERSION { settled(&db, place, host)? } else { None };
+    let (files, folder) = match settled {
+        Some(settled) => settled,
+        None => set_up(&mut db, place, host)?,
     };
-    // Somebody else may have been quicker.
-    let known = if known < VERSION { version(&step, place)? } else { known };
-    if known < VERSION {
-        bring_up(&step, known)?;
+    if durability == Durability::Normal {
+        db.execute_batch("PRAGMA synchronous = NORMAL")?;
     }
-    let folder = fs::metadata(&place.folder)
-        .map_err(|error| refused_by_kernel("open the folder", &place.folder, error))?;
-    let proofs = settle(&step, place, host, Home { file, folder: Identity::of(&folder) })?;
-    let namespace = join(&step, namespace)?;
-    step.commit()?;
-    drop(proofs);
-    db.execute_batch("PRAGMA synchronous = NORMAL")?;
 
-    // What was opened is what lies there, as far as that can be said of a moment.
+    // The file may have been replaced meanwhile.
     place.check()?;
-    let files = place.files().map_err(|error| refused_by_kernel("open", &place.path, error))?;
-    let files = files.filter(|files| files.database == file && !has_moved(&db));
-    Ok(Connected { db, files: files.ok_or_else(|| replaced(place))?, namespace })
-}
-
-/// The number of a namespace, which is made if need be. One that is known already costs no write, and so no sync: each process
-/// opens the file several times.
-fn join(step: &Transaction<'_>, namespace: &Namespace) -> Outcome<i64> {
-    let mut find = step.prepare_cached(NAMESPACE)?;
-    let found = find.query_row([namespace.as_str()], |row| row.get(0)).optional()?;
-    if let Some(found) = found {
-        return Ok(found);
+    match present_files(place, &db)? {
+        found if found == files => Ok(Opened { db, files, folder }),
+        _ => Err(place.unavailable("it was replaced in the meantime").into()),
     }
-    step.prepare_cached(JOIN)?.execute([namespace.as_str()])?;
-    Ok(find.query_row([namespace.as_str()], |row| row.get(0))?)
 }
 
-fn replaced(place: &Place) -> Trouble {
-    let told = format!("cannot open `{}`: it was replaced in the meantime", place.path.display());
-    Error::unavailable(told).into()
+/// The files and the folder, if the database is at home here.
+fn settled(db: &Connection, place: &Place, host: &Host) -> Result<Option<(Files, Identity)>, Failure> {
+    let Some(row) = Row::find(db)? else { return Ok(None) };
+    let (files, folder) = (present_files(place, db)?, place.make_folder()?);
+    let at_home = row.boot == host.boot && row.home == Home { file: files.database, folder };
+    Ok(at_home.then_some((files, folder)))
 }
 
-/// The version of our tables, 0 when there are none. Everything else is refused. Asks more than once, and so has to
-/// be asked within a transaction.
-fn version(db: &Connection, place: &Place) -> Outcome<i64> {
+/// Creates the tables if there are none, and settles the file.
+fn set_up(db: &mut Connection, place: &Place, host: &Host) -> Result<(Files, Identity), Failure> {
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if version(&transaction, place)? == 0 {
+        transaction.execute_batch(TABLES)?;
+        transaction.pragma_update(None, "application_id", APPLICATION)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+    }
+    let (files, folder) = (present_files(place, &transaction)?, place.make_folder()?);
+    settle(&transaction, place, host, Home { file: files.database, folder })?;
+    transaction.commit()?;
+    Ok((files, folder))
+}
+
+/// The files at the path, if `db` has opened the database among them.
+fn present_files(place: &Place, db: &Connection) -> Result<Files, Failure> {
+    let found = place.files().map_err(|error| io_error("open", &place.path, error))?;
+    let found = found.filter(|_| !has_moved(db));
+    found.ok_or_else(|| place.unavailable("it was replaced in the meantime").into())
+}
+
+/// The version of our tables, 0 if there are none. Refuses every other content. Asks more than once, and so has to be
+/// asked within a transaction.
+fn version(db: &Connection, place: &Place) -> Result<i64, Failure> {
     let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let application: i64 = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;
-    let has_tables: bool = db.query_row(OTHER_TABLES, [], |row| row.get(0))?;
-    match (application, version) {
-        (0, 0) if !has_tables => Ok(0),
-        (APPLICATION, 1..=VERSION) => Ok(version),
-        (APPLICATION, newer) if newer > VERSION => Err(Trouble::Told(place.refused(&format!(
-            "a newer Tenure made it (tables of version {newer}, known here: {VERSION}); update this one"
-        )))),
-        (APPLICATION, other) => Err(Trouble::Told(Error::corrupt(format!(
-            "cannot open `{}`: there never was a version {other} of its tables",
+    let has_tables: bool = db.query_row(HAS_TABLES, [], |row| row.get(0))?;
+    let refused = match (application, version) {
+        (0, 0) if !has_tables => return Ok(0),
+        (APPLICATION, VERSION) => return Ok(VERSION),
+        (APPLICATION, 1..=OLD) => place.refused(&format!(
+            "an earlier build of Tenure made it (tables of version {version}), and its data cannot be taken over; \
+             stop the workers that use it, then remove the file, or choose another path"
+        )),
+        (APPLICATION, newer) if newer > VERSION => place.refused(&format!(
+            "a newer build of Tenure made it (tables of version {newer}, known here: {VERSION}); update this one"
+        )),
+        (APPLICATION, _) => Error::corrupt(format!(
+            "cannot open `{}`: there is no version {version} of Tenure's tables",
             place.path.display()
-        )))),
-        _ => Err(Trouble::Told(place.refused("it is the database of another program"))),
-    }
+        )),
+        _ => place.refused("it is the database of another program"),
+    };
+    Err(refused.into())
 }
 
-/// Makes the tables that this version has not. What is there stays as it is, and whoever has the file open goes on.
-fn bring_up(step: &Transaction<'_>, version: i64) -> Outcome<()> {
-    for tables in TABLES.iter().skip(usize::try_from(version).unwrap_or(0)) {
-        step.execute_batch(tables)?;
-    }
-    step.pragma_update(None, "application_id", APPLICATION)?;
-    step.pragma_update(None, "user_version", VERSION)?;
-    Ok(())
-}
-
-/// Which file this is, and which folder of locks is beside it: a file that was moved is at home nowhere.
+/// Which file this is, and which folder of lock files is beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Home {
     file: Identity,
@@ -211,134 +227,96 @@ impl Home {
     }
 }
 
-/// What the file says of itself.
+/// The row of the table `host`.
 #[derive(Clone, Debug)]
-pub(super) struct Meta {
+struct Row {
+    life: Incarnation,
     boot: String,
-    /// How far the store's clock is ahead of BOOTTIME.
-    pub(super) ahead_us: i64,
-    /// Before then nothing is granted.
-    pub(super) quiet_until: Option<StoreTime>,
+    ahead_us: i64,
     home: Home,
+    uncertain_since: Option<StoreTime>,
 }
 
-impl Meta {
-    fn find(db: &Connection) -> Outcome<Option<Self>> {
-        let found = db.prepare_cached(META)?.query_row([], |row| {
-            let quiet_until: Option<i64> = row.get(2)?;
+impl Row {
+    fn find(db: &Connection) -> Result<Option<Self>, Failure> {
+        let found = db.prepare_cached(HOST)?.query_row([], |row| {
+            let uncertain_since: Option<i64> = row.get(7)?;
             Ok(Self {
-                boot: row.get(0)?,
-                ahead_us: row.get(1)?,
-                quiet_until: quiet_until.map(time),
+                life: Incarnation(u128::from_be_bytes(row.get(0)?)),
+                boot: row.get(1)?,
+                ahead_us: row.get(2)?,
                 home: Home {
                     file: Identity { dev: row.get(3)?, ino: row.get(4)? },
                     folder: Identity { dev: row.get(5)?, ino: row.get(6)? },
                 },
+                uncertain_since: uncertain_since.map(time),
             })
         });
         Ok(found.optional()?)
     }
+
+    fn write(&self, db: &Connection) -> Result<(), Failure> {
+        let Home { file, folder } = self.home;
+        let (life, since) = (self.life.0.to_be_bytes(), self.uncertain_since.map(micros));
+        db.prepare_cached(SETTLE)?.execute(params![
+            life,
+            self.boot,
+            self.ahead_us,
+            file.dev,
+            file.ino,
+            folder.dev,
+            folder.ino,
+            since
+        ])?;
+        Ok(())
+    }
 }
 
-/// What the file says of itself, if it is of this boot.
-pub(super) fn meta(db: &Connection, host: &Host) -> Outcome<Option<Meta>> {
-    Ok(Meta::find(db)?.filter(|meta| meta.boot == host.boot))
-}
-
-/// Brings the file into this boot and this place. The locks that were won are to be kept until the COMMIT.
+/// Brings the file into this boot and this place.
 ///
-/// A file that was not here before (new, or a copy in the place of another) may not know who works: it grants nothing
-/// while a lock beside it is held, nor, where work may outlive all who hold its lock, for as long as that may.
-fn settle(db: &Connection, place: &Place, host: &Host, home: Home) -> Outcome<Vec<File>> {
-    let before = Meta::find(db)?;
-    let same_boot = before.as_ref().filter(|before| before.boot == host.boot);
-    if same_boot.is_some_and(|before| before.home == home) {
-        return Ok(Vec::new());
+/// The file keeps its life over a reboot: no process survived that could believe in something which the file does not
+/// know. A file that was not here before (a new one, or a copy in place of another) begins a new life, because workers
+/// may believe in what only the earlier file knew. It is not used at all while one of them holds its lock.
+fn settle(db: &Connection, place: &Place, host: &Host, home: Home) -> Result<(), Failure> {
+    let before = Row::find(db)?;
+    let same_boot = before.as_ref().is_some_and(|row| row.boot == host.boot);
+    if same_boot && before.as_ref().is_some_and(|row| row.home == home) {
+        return Ok(());
     }
-    // Before any lock is won here, which would count as held.
-    let census = lock::census(&place.folder)
-        .map_err(|error| refused_by_kernel("look for locks in", &place.folder, error))?;
-    let (ahead, proofs) = match same_boot {
-        Some(before) => (before.ahead_us, Vec::new()),
-        None => settle_boot(db, place, host)?,
-    };
-    if census.is_held {
-        return Err(still_held(place, before.is_none()));
-    }
-    let is_stranger = match &before {
-        None => true,
-        Some(_) if same_boot.is_some() => true,
-        // Device numbers change over a boot.
-        Some(before) => before.home.inodes() != home.inodes(),
-    };
-    let quiet_until = match census.unproved.filter(|_| is_stranger) {
-        Some(unproved) => {
-            let longest: i64 = db.query_row(LONGEST, [], |row| row.get(0))?;
-            Some(host.now(ahead) + unproved.max(span(longest)))
+    // Device numbers may change with a boot.
+    let known = before.filter(|row| !same_boot && row.home.inodes() == home.inodes());
+    let census = census(place)?;
+    let boottime_us = host.boottime_us();
+    let latest = || db.query_row(LATEST, [], |row| row.get::<_, i64>(0));
+    let row = match known {
+        Some(_) if census.held => return Err(Failure::OtherBoot),
+        Some(row) => {
+            let ahead_us = latest()?.saturating_sub(boottime_us);
+            Row { boot: host.boot.clone(), home, ahead_us, ..row }
         }
-        None => same_boot.and_then(|before| before.quiet_until),
+        None if census.held => {
+            return Err(still_held(place, "it is not the file that was here before").into());
+        }
+        None => {
+            let ahead_us = latest()?.saturating_sub(boottime_us).max(0);
+            let now = time(boottime_us.saturating_add(ahead_us));
+            let uncertain_since = census.unproved.then_some(now);
+            let life = Incarnation(random::<16>());
+            Row { life, boot: host.boot.clone(), ahead_us, home, uncertain_since }
+        }
     };
-    let quiet_until = quiet_until.map(micros);
-    let Home { file, folder } = home;
-    db.prepare_cached(SETTLED)?.execute(params![
-        host.boot,
-        ahead,
-        quiet_until,
-        file.dev,
-        file.ino,
-        folder.dev,
-        folder.ino
-    ])?;
-    Ok(proofs)
+    row.write(db)
 }
 
-fn still_held(place: &Place, is_empty: bool) -> Trouble {
-    let what = if is_empty { "it is empty" } else { "it is not the file that was here before" };
-    Trouble::Told(Error::unavailable(format!(
-        "cannot open `{}`: {what}, but workers of an earlier file still hold locks in `{}`; \
-         nothing is granted until they have gone",
-        place.path.display(),
+fn census(place: &Place) -> Result<Census, Error> {
+    lock::census(&place.folder).map_err(|error| io_error("look for locks in", &place.folder, error))
+}
+
+fn still_held(place: &Place, why: &str) -> Error {
+    place.unavailable(&format!(
+        "{why}, and workers of the earlier file still hold locks in `{}`; it can be used when they have gone",
         place.folder.display()
-    )))
-}
-
-/// Brings the file into this boot: a lease of another one is dead if its lock can be won too, lives on for a full
-/// ttl if there is no lock file or the lock proves nothing, and if the lock is held the whole store is refused.
-/// Says how far the store's clock is ahead of BOOTTIME, and which locks were won.
-fn settle_boot(db: &Connection, place: &Place, host: &Host) -> Outcome<(i64, Vec<File>)> {
-    let latest: i64 = db.query_row(LATEST, [], |row| row.get(0))?;
-    let ahead = latest.saturating_sub(host.boottime_us()).max(0);
-    let now = host.now(ahead);
-    let mut read = db.prepare_cached(UNENDED)?;
-    let leases = read.query_map([&host.boot], |row| Ok((Lease::of(row, 0)?, row.get(8)?)))?;
-    let leases: Vec<(Lease, bool)> = leases.collect::<Result<_, _>>()?;
-    let mut proofs = Vec::new();
-    for (mut lease, is_provable) in leases {
-        match (verdict(place, lease.id)?, is_provable) {
-            (Verdict::Won(file), true) => {
-                proofs.push(file);
-                lease.end(db, Ended { at: now.min(lease.expires_at), why: Closing::Proved })?;
-            }
-            (Verdict::NoFile, _) | (Verdict::Won(_), false) => {
-                let expires_at = micros(now).saturating_add(nanos(lease.ttl) / 1000);
-                let full = micros(time(expires_at));
-                db.prepare_cached(MOVE)?.execute(params![lease.row, host.boot, full])?;
-            }
-            (Verdict::Held, _) => {
-                return Err(Trouble::Told(place.refused(
-                    "a worker of a system with another boot id holds a lease in it; systems (containers) that see \
-                     different boot ids cannot share one file",
-                )));
-            }
-        }
-    }
-    Ok((ahead, proofs))
-}
-
-/// By the file's name alone: device numbers change over a boot.
-fn verdict(place: &Place, lease: LeaseId) -> Outcome<Verdict> {
-    let path = lock::path(&place.folder, lease);
-    Ok(lock::prove(&path, None).map_err(|error| refused_by_kernel("try the lock", &path, error))?)
+    ))
 }
 
 /// Whether the file that SQLite has open is no longer the one at its path.

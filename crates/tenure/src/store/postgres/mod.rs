@@ -33,7 +33,7 @@ use super::backend::{
     Backend, Change, Commits, History, Listing, Page, Signals, Snapshot, Stored, Subscriptions,
 };
 use super::codec::key_name;
-use super::{Concern, Cost, Pending};
+use super::{Concern, Cost, Pending, RecordStore};
 use crate::Error;
 
 /// How many records a page of a listing has.
@@ -263,5 +263,34 @@ impl Backend for PostgresBackend {
         Box::pin(async move {
             self.try_safety().await.map_err(|failure| failure.told("read the settings", &self.target))
         })
+    }
+}
+
+/// A store in PostgreSQL: `postgres://`.
+pub type PostgresStore = RecordStore<PostgresBackend>;
+
+impl RecordStore<PostgresBackend> {
+    /// See [`PostgresBackend::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn open(url: &str, namespace: &Namespace) -> Result<Self, Error> {
+        PostgresBackend::open(url, namespace).await.map(Self::new)
+    }
+
+    /// See [`PostgresBackend::find`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn find(url: &str, namespace: &Namespace) -> Result<Option<Self>, Error> {
+        Ok(PostgresBackend::find(url, namespace).await?.map(Self::new))
+    }
+
+    /// See [`PostgresBackend::schema`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn schema(namespace: &Namespace) -> Result<String, Error> {
+        PostgresBackend::schema(namespace)
     }
 }

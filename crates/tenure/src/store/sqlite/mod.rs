@@ -48,7 +48,7 @@ use super::backend::{
     Backend, Change, Commits, History, Listing, Page, Proof, Signals, Snapshot, Stored, Subscriptions, Text,
     Witness,
 };
-use super::{Concern, Cost, Pending};
+use super::{Concern, Cost, Pending, RecordStore};
 use crate::Error;
 
 /// How many changes one commit may contain.
@@ -267,5 +267,26 @@ impl Witness for SqliteBackend {
             ))
         };
         lock.map(|lock| Some(lock.into())).ok_or_else(missing)
+    }
+}
+
+/// A store in a SQLite file: `sqlite:PATH`.
+pub type SqliteStore = RecordStore<SqliteBackend>;
+
+impl RecordStore<SqliteBackend> {
+    /// See [`SqliteBackend::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(path: impl AsRef<Path>, namespace: &Namespace) -> Result<Self, Error> {
+        SqliteBackend::open(path, namespace).map(Self::new)
+    }
+
+    /// See [`SqliteBackend::open_without_proof`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_without_proof(path: impl AsRef<Path>, namespace: &Namespace) -> Result<Self, Error> {
+        SqliteBackend::open_without_proof(path, namespace).map(Self::new)
     }
 }

@@ -32,7 +32,7 @@ use super::backend::{
     Text,
 };
 use super::codec::{key_name, key_of};
-use super::{Concern, Pending};
+use super::{Concern, Pending, RecordStore};
 use crate::Error;
 
 /// How long opening may take.
@@ -394,5 +394,18 @@ impl Backend for RedisBackend {
             let (_, info) = self.info().await.map_err(|failure| self.describe("ask", failure))?;
             Ok(info.concerns())
         })
+    }
+}
+
+/// A store in Redis: `redis://`.
+pub type RedisStore = RecordStore<RedisBackend>;
+
+impl RecordStore<RedisBackend> {
+    /// See [`RedisBackend::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn open(url: &str, namespace: &Namespace) -> Result<Self, Error> {
+        RedisBackend::open(url, namespace).await.map(Self::new)
     }
 }
