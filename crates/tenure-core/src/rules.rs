@@ -24,3 +24,6 @@ pub use self::records::{
     Ended, Info, Job, Lease, MOST_NOTICES, MOST_TTLS, MOST_WAITERS, Meta, Place, Quarantine, Record,
     Resource, Rest, Run, Runs, Seat, Seen, SetBy, Time, TtlUse, Ttls, Value,
 };
+
+#[cfg(test)]
+mod tests;
