@@ -286,7 +286,13 @@ impl Client {
                 }
                 wants.len()
             }
-            Act::Call(Request { call: Call::Release(leaves), .. }, _) => leaves.len(),
+            Act::Call(Request { lease, call: Call::Release(leaves), .. }, _) => {
+                // Stepping down may be answered with a grant.
+                for leave in leaves.iter().filter(|leave| leave.how == Leaving::SteppedDown) {
+                    self.mine.entry(*lease).or_default().touch(&leave.resource);
+                }
+                leaves.len()
+            }
             Act::Sweep(leases) => leases.len(),
             _ => 1,
         };
