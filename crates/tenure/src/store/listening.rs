@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tenure_core::rules::{Act, Found, Key, Record, Value};
@@ -286,9 +285,11 @@ impl<B: Backend> Inner<B> {
     fn hint_waiters(&self, ended: &[LeaseId]) {
         let waits: Vec<(LeaseId, ResourceName)> = self.listening().waits.keys().cloned().collect();
         for (lease, resource) in waits {
-            let owners = self.client().owners(&resource);
-            if owners.iter().any(|owner| ended.contains(owner)) {
-                self.listening().hint(Hint { lease, resource, after: Duration::ZERO });
+            let freed = self.client().owners(&resource).iter().filter(|owner| ended.contains(owner)).count();
+            if freed > 0 {
+                // As after a release: as many as there are tickets come at once, the next a step later.
+                let after = self.client().step_behind(&resource, lease, freed);
+                self.listening().hint(Hint { lease, resource, after });
             }
         }
     }

@@ -285,7 +285,8 @@ impl<B: Backend> Inner<B> {
         let record = |found: Found, now: Option<StoreTime>| {
             let at = env.at;
             let seen = tenure_core::rules::Seen {
-                asked_at: None,
+                asked: None,
+                arrived: tenure_core::rules::Order::default(),
                 first_at: at,
                 at,
                 now,
@@ -537,3 +538,6 @@ impl<B: Backend> Inner<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
