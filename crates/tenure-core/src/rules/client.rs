@@ -29,6 +29,7 @@ use crate::message::{
 use crate::moment::{Moment, StoreTime};
 use crate::names::{Label, ResourceName};
 use crate::planted::{Bug, Planted};
+use crate::timing::LONGEST_TTL;
 
 /// How many resources a client remembers of one lease by name. Beyond it, it looks at all that there are.
 const MOST_TOUCHED: usize = 10_000;
@@ -164,6 +165,8 @@ pub struct Client {
     /// The life before, until it is known what that means for this one.
     before: Option<(Before, Moment)>,
     records: BTreeMap<Key, Record>,
+    /// The longest ttl of the namespace, as far as this process knows: it outlives the record that says it.
+    longest: Duration,
     wall: Option<(u64, Moment)>,
     /// Raised with everything that is begun, sent or heard.
     order: Order,
@@ -264,6 +267,7 @@ impl Client {
             life: None,
             before: None,
             records: BTreeMap::new(),
+            longest: Duration::ZERO,
             wall: None,
             order: Order::default(),
             mine: BTreeMap::new(),
@@ -472,10 +476,8 @@ impl Client {
             }
             Some(heard) if sent < heard.since => false,
             heard => {
-                let longest = self.records.get(&Key::Meta).and_then(Record::meta).map(|meta| meta.longest);
-                let before = heard.map(|heard| {
-                    (Before { life: heard.life, longest: longest.unwrap_or_default() }, heard.at)
-                });
+                let longest = self.longest;
+                let before = heard.map(|heard| (Before { life: heard.life, longest }, heard.at));
                 *heard = Some(Heard { life: shown.life, since: order, at: env.at });
                 self.before = before.or(self.before);
                 self.records.clear();
@@ -503,6 +505,9 @@ impl Client {
                 self.mine.values_mut().for_each(|mine| mine.see(name, version, asked));
             }
             if let Some(record) = record.after(self.records.get(&key)) {
+                if let Some(meta) = record.meta() {
+                    self.longest = meta.longest;
+                }
                 self.records.insert(key, record);
             }
         }
@@ -574,11 +579,17 @@ impl Client {
         };
         let before = self.before.filter(|(before, at)| env.at.longest_since(*at) <= before.longest);
         let before = before.map(|(before, _)| before);
+        // Where the record is missing: the longest ttl that anybody may rely on, as far as this process can tell.
+        let noted = self.records.get(&Key::Ttls).and_then(Record::ttls);
+        let noted = noted.into_iter().flat_map(|ttls| ttls.uses.iter().map(|used| used.ttl)).max();
+        let known = self.longest.max(noted.unwrap_or_default());
         if record.value.is_none() && op.lost_nothing.is_none() {
-            return Some(Step::LostNothing(before.map_or(Duration::ZERO, |before| before.longest)));
+            // Whoever does not say for how long its own lease is to live cannot tell how far back others may rely.
+            let own = op.opens_for().unwrap_or(LONGEST_TTL);
+            return Some(Step::LostNothing(own.max(known)));
         }
         let chance = (env.chance, env.chance as u64);
-        match contact::arrive(record, heard.life, before, op.lost_nothing, chance) {
+        match contact::arrive(record, heard.life, (before, known), op.lost_nothing, chance) {
             Some(Decision::Commit(change, ())) => {
                 let changes = vec![(None, *change, Said1::Onward)];
                 Some(self.committing(env, op, changes))
@@ -661,6 +672,12 @@ impl Client {
             match self.decide_part(env, op, part) {
                 Decision::Read(more) => keys.extend(more),
                 Decision::First(some) => match op.out_of_time(&some) {
+                    // What it rests on may have been seen before the store's clock went back.
+                    Some(_) if !self.all_fresh(env, op, &some) => {
+                        keys.extend(
+                            some.iter().flat_map(|change| change.expect.iter().map(|(key, _)| key.clone())),
+                        );
+                    }
                     Some(_) => op.parts[part] = Part::Settled(op.held_back(&some)),
                     None => first.extend(some),
                 },
@@ -690,6 +707,12 @@ impl Client {
             return self.committing(env, op, changes);
         }
         Step::Done(self.reply(env, op))
+    }
+
+    /// Whether everything that these changes expect was read for this request.
+    fn all_fresh(&self, env: &Env, op: &Operation, changes: &[Change]) -> bool {
+        let view = self.view(env, op);
+        changes.iter().all(|change| change.expect.iter().all(|(key, _)| view.has_fresh(key)))
     }
 
     fn decide_part(&self, env: &Env, op: &Operation, part: usize) -> Decision<Said1> {
@@ -1022,6 +1045,14 @@ impl Operation {
         match &self.act {
             Act::Call(request, _) => Some(request.lease),
             Act::Job(step) => Some(step.holder.lease),
+            _ => None,
+        }
+    }
+
+    /// The ttl of the lease that it opens.
+    fn opens_for(&self) -> Option<Duration> {
+        match &self.act {
+            Act::Call(Request { call: Call::Open { ttl, .. }, .. }, _) => Some(*ttl),
             _ => None,
         }
     }
