@@ -672,17 +672,11 @@ impl Client {
             match self.decide_part(env, op, part) {
                 Decision::Read(more) => keys.extend(more),
                 Decision::First(some) => match op.out_of_time(&some) {
-                    // What it rests on may have been seen before the store's clock went back.
-                    Some(_) if !self.all_fresh(env, op, &some) => {
-                        keys.extend(
-                            some.iter().flat_map(|change| change.expect.iter().map(|(key, _)| key.clone())),
-                        );
-                    }
-                    Some(_) => op.parts[part] = Part::Settled(op.held_back(&some)),
+                    Some(_) => keys.extend(self.hold_back(env, op, part, &some)),
                     None => first.extend(some),
                 },
                 Decision::Commit(change, said) => match op.out_of_time(core::slice::from_ref(&*change)) {
-                    Some(_) => op.parts[part] = Part::Settled(op.held_back(&[*change])),
+                    Some(_) => keys.extend(self.hold_back(env, op, part, &[*change])),
                     None => changes.push((Some(part), *change, said)),
                 },
                 Decision::Say(said) => op.parts[part] = Part::Settled(said),
@@ -709,10 +703,16 @@ impl Client {
         Step::Done(self.reply(env, op))
     }
 
-    /// Whether everything that these changes expect was read for this request.
-    fn all_fresh(&self, env: &Env, op: &Operation, changes: &[Change]) -> bool {
+    /// The store's clock does not allow these changes. Their times may come from before that clock went back: what was
+    /// not read for this request is read first, and counts from then on for no more than the clock shows.
+    fn hold_back(&self, env: &Env, op: &mut Operation, part: usize, changes: &[Change]) -> BTreeSet<Key> {
         let view = self.view(env, op);
-        changes.iter().all(|change| change.expect.iter().all(|(key, _)| view.has_fresh(key)))
+        let expected = changes.iter().flat_map(|change| change.expect.iter().map(|(key, _)| key));
+        let outdated: BTreeSet<Key> = expected.filter(|key| !view.has_fresh(key)).cloned().collect();
+        if outdated.is_empty() {
+            op.parts[part] = Part::Settled(op.held_back(changes));
+        }
+        outdated
     }
 
     fn decide_part(&self, env: &Env, op: &Operation, part: usize) -> Decision<Said1> {
