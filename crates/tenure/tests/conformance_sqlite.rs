@@ -1,5 +1,5 @@
-//! The SQLite store, on a real file and the real clock, obeys the rules.
-#![cfg(target_os = "linux")]
+//! The SQLite store, on a real file and the real clock, obeys the rules, and its backend keeps what it promises.
+#![cfg(all(feature = "sqlite", target_os = "linux"))]
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,3 +49,49 @@ impl Drop for Sqlite {
 }
 
 tenure::conformance!(Sqlite::fresh());
+
+mod backend {
+    use std::sync::Arc;
+
+    use tempfile::TempDir;
+    use tenure::conformance::Restarted;
+    use tenure::conformance::backend::BackendFixture;
+    use tenure::store::backend::Backend;
+    use tenure::store::{Namespace, SqliteBackend};
+
+    struct Sqlite {
+        folder: TempDir,
+        backend: Arc<SqliteBackend>,
+    }
+
+    impl Sqlite {
+        fn fresh() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let backend = open(&folder);
+            Self { folder, backend }
+        }
+    }
+
+    fn open(folder: &TempDir) -> Arc<SqliteBackend> {
+        let path = folder.path().join("tenure.db");
+        Arc::new(SqliteBackend::open(path, &Namespace::default()).expect("the store opens"))
+    }
+
+    impl BackendFixture for Sqlite {
+        fn backend(&self) -> Arc<dyn Backend> {
+            self.backend.clone()
+        }
+
+        async fn another(&self) -> Arc<dyn Backend> {
+            open(&self.folder)
+        }
+
+        async fn restart(&mut self) -> Restarted {
+            // There is no server. All connections of this process are closed and opened again.
+            self.backend = open(&self.folder);
+            Restarted::SameLife
+        }
+    }
+
+    tenure::backend_conformance!(Sqlite::fresh());
+}

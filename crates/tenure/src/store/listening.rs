@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tenure_core::rules::{Act, Found, Key, Record, Value};
@@ -9,7 +10,7 @@ use tenure_core::{Hint, LeaseId, Message, ResourceName};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::backend::{Backend, Channel, Heard, Proof, Signals, Stored, Subscriptions, Witness};
+use super::backend::{Backend, Channel, Heard, Proof, Signals, Stored, Subscriptions, Text, Witness};
 use super::codec::{self, Spoken, Told};
 use super::records::Inner;
 use super::{Hints, Messages};
@@ -18,6 +19,9 @@ use crate::{Error, Kind};
 /// How many owners a waiter follows, and how far back in the queue somebody does.
 const FOLLOWED: usize = 8;
 const FOLLOWERS: u32 = 2;
+/// How many others a waiter watches where deaths can be proved, and how far back in the queue somebody does.
+const WATCHED: usize = 16;
+const WATCHERS: u32 = 16;
 /// How many numbers of messages are remembered, so that one that comes twice is dropped.
 const NUMBERS: usize = 64;
 
@@ -66,12 +70,25 @@ pub(super) struct Listening {
     waits: BTreeMap<(LeaseId, ResourceName), Waits>,
     /// Whose ends we hear.
     followed: HashSet<LeaseId>,
+    /// Whose deaths we want to be proved.
+    watched: BTreeMap<LeaseId, Watched>,
     deaths: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Waits {
+    /// Whose ends it follows: the owners.
     owners: BTreeSet<LeaseId>,
+    /// Whose deaths concern it: the owners, and those who come first.
+    watched: BTreeSet<LeaseId>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    /// How many of our waiters it concerns.
+    waiters: usize,
+    /// What proves it, once that has been read.
+    vouched: Option<Text>,
 }
 
 /// A connection over which signals come.
@@ -101,6 +118,31 @@ impl Listening {
         self.hints.clear();
         self.messages.clear();
         self.followed.clear();
+        // They look again, and are noted again then.
+        self.waits.clear();
+        self.watched.clear();
+    }
+
+    /// Notes what one of us waits for, or that it waits no more. Returns what was noted before, and whether others are
+    /// to be watched now.
+    fn note(&mut self, key: (LeaseId, ResourceName), waits: Option<Waits>) -> (Option<Waits>, bool) {
+        let (before, mut changed) = (self.waits.remove(&key), false);
+        for lease in waits.iter().flat_map(|waits| &waits.watched) {
+            let watched = self.watched.entry(*lease).or_default();
+            changed |= watched.waiters == 0;
+            watched.waiters += 1;
+        }
+        for lease in before.iter().flat_map(|before| &before.watched) {
+            if let Some(watched) = self.watched.get_mut(lease) {
+                watched.waiters -= 1;
+                if watched.waiters == 0 {
+                    self.watched.remove(lease);
+                    changed = true;
+                }
+            }
+        }
+        self.waits.extend(waits.map(|waits| (key, waits)));
+        (before, changed)
     }
 
     /// Hints that lease, and forgets it if nobody listens any more.
@@ -258,34 +300,57 @@ impl<B: Backend> Inner<B> {
 
     // ---- whom waiters follow -------------------------------------------------------------------------------
 
-    /// Somebody waits for a resource. The first in line follow the owners: whose lease ends is heard at once, and whose
-    /// worker dies is seen at once where that can be proved.
+    /// Somebody waits for a resource. The first in line follow the owners: whose lease ends is heard at once. Where deaths
+    /// can be proved they also watch the owners, and those who come before them.
     pub(super) fn waits(self: &Arc<Self>, lease: LeaseId, resource: &ResourceName, ahead: u32) {
-        let key = (lease, resource.clone());
-        if ahead >= FOLLOWERS {
+        let follows = ahead < FOLLOWERS;
+        let watches = ahead < WATCHERS && self.backend.witness().is_some();
+        if !follows && !watches {
             return self.waits_no_more(lease, resource);
         }
-        let owners: BTreeSet<LeaseId> = self.client().owners(resource).into_iter().take(FOLLOWED).collect();
-        let mut listening = self.listening();
-        let known = listening.waits.insert(key, Waits { owners: owners.clone() });
-        if known.is_some_and(|known| known.owners == owners) {
-            return;
+        let mut waits = Waits::default();
+        {
+            let client = self.client();
+            let owners = client.owners(resource);
+            if watches {
+                let is_over = |lease: &LeaseId| {
+                    let record = client.seen(&Key::Lease(*lease)).and_then(Record::lease);
+                    record.is_some_and(|lease| lease.ended.is_some())
+                };
+                let before = client.waiters(resource).into_iter().take_while(|waiter| *waiter != lease);
+                let watched = owners.iter().copied().chain(before).filter(|lease| !is_over(lease));
+                waits.watched = watched.take(WATCHED).collect();
+            }
+            if follows {
+                waits.owners = owners.into_iter().take(FOLLOWED).collect();
+            }
         }
-        let new: Vec<LeaseId> =
-            owners.into_iter().filter(|owner| listening.followed.insert(*owner)).collect();
-        let Some(line) = listening.line.as_ref().map(|line| (line.secret, line.subscriptions.clone())) else {
-            return;
+        let mut listening = self.listening();
+        let owners = waits.owners.clone();
+        let (before, watch) = listening.note((lease, resource.clone()), Some(waits));
+        let line = listening.line.as_ref().map(|line| (line.secret, line.subscriptions.clone()));
+        let new: Vec<LeaseId> = match &line {
+            Some(_) if before.is_none_or(|before| before.owners != owners) => {
+                owners.into_iter().filter(|owner| listening.followed.insert(*owner)).collect()
+            }
+            _ => Vec::new(),
         };
         drop(listening);
+        if new.is_empty() && !watch {
+            return;
+        }
         let inner = self.clone();
         tokio::spawn(async move {
-            let (secret, subscriptions) = line;
-            for owner in &new {
-                if subscriptions.follow(secret.end(*owner)).await.is_err() {
-                    inner.listening().followed.remove(owner);
+            if let Some((secret, subscriptions)) = line {
+                for owner in &new {
+                    if subscriptions.follow(secret.end(*owner)).await.is_err() {
+                        inner.listening().followed.remove(owner);
+                    }
                 }
             }
-            inner.watch().await;
+            if watch {
+                inner.watch().await;
+            }
             inner.look_back(new).await;
         });
     }
@@ -316,7 +381,11 @@ impl<B: Backend> Inner<B> {
 
     /// Has those look who wait for what these leases own, as far as is known.
     fn hint_waiters(&self, ended: &[LeaseId]) {
-        let waits: Vec<(LeaseId, ResourceName)> = self.listening().waits.keys().cloned().collect();
+        let waits: Vec<(LeaseId, ResourceName)> = {
+            let listening = self.listening();
+            let follow = listening.waits.iter().filter(|(_, waits)| !waits.owners.is_empty());
+            follow.map(|(key, _)| key.clone()).collect()
+        };
         for (lease, resource) in waits {
             let freed = self.client().owners(&resource).iter().filter(|owner| ended.contains(owner)).count();
             if freed > 0 {
@@ -329,7 +398,8 @@ impl<B: Backend> Inner<B> {
 
     pub(super) fn waits_no_more(&self, lease: LeaseId, resource: &ResourceName) {
         let mut listening = self.listening();
-        if listening.waits.remove(&(lease, resource.clone())).is_none() {
+        let (before, watch) = listening.note((lease, resource.clone()), None);
+        if before.is_none() {
             return;
         }
         let needed: HashSet<LeaseId> =
@@ -340,6 +410,9 @@ impl<B: Backend> Inner<B> {
             if let Some(line) = &listening.line {
                 line.subscriptions.forget(&line.secret.end(owner));
             }
+        }
+        if watch {
+            self.watch_vouched(&listening);
         }
     }
 
@@ -359,28 +432,42 @@ impl<B: Backend> Inner<B> {
         }
     }
 
-    /// Has the witness watch those whom our waiters wait for: owners, and those who come first.
+    /// Has the witness watch those whose deaths concern our waiters.
     async fn watch(self: &Arc<Self>) {
-        let Some(witness) = self.backend.witness() else { return };
-        let whom: BTreeSet<LeaseId> = {
-            let waits: Vec<(LeaseId, ResourceName)> = self.listening().waits.keys().cloned().collect();
-            let client = self.client();
-            let of = |(lease, resource): &(LeaseId, ResourceName)| {
-                let before = client.waiters(resource).into_iter().take_while(|waiter| waiter != lease);
-                client.owners(resource).into_iter().chain(before).take(2 * FOLLOWED).collect::<Vec<_>>()
-            };
-            waits.iter().flat_map(of).collect()
-        };
         self.hear_deaths();
-        let keys: Vec<Key> = whom.into_iter().map(Key::Info).collect();
-        let Ok(snapshot) = self.backend.read(&keys).await else { return };
-        let vouched = snapshot.records.into_iter().filter_map(|stored| {
-            let Key::Info(lease) = stored.key else { return None };
-            let (_, value) = codec::decode(&Key::Info(lease), stored.value?.as_str()).ok()?;
-            let Value::Info(info) = value else { return None };
-            Some((lease, info.witness?.into()))
+        let keys: Vec<Key> = {
+            let listening = self.listening();
+            let unread = listening.watched.iter().filter(|(_, watched)| watched.vouched.is_none());
+            unread.map(|(lease, _)| Key::Info(*lease)).collect()
+        };
+        let read = self.backend.read(&keys).await;
+        let mut listening = self.listening();
+        match read {
+            Ok(snapshot) => {
+                for Stored { key, value, .. } in snapshot.records {
+                    let (Key::Info(lease), Some(text)) = (&key, value) else { continue };
+                    let Ok((_, Value::Info(info))) = codec::decode(&key, text.as_str()) else { continue };
+                    if let (Some(watched), Some(witness)) = (listening.watched.get_mut(lease), info.witness) {
+                        watched.vouched = Some(witness.into());
+                    }
+                }
+            }
+            // Those who look again are noted again.
+            Err(_) => {
+                listening.waits.values_mut().for_each(|waits| waits.watched.clear());
+                listening.watched.clear();
+            }
+        }
+        self.watch_vouched(&listening);
+    }
+
+    /// The same for those of whom it is known what proves it. Under the lock, so that the last list is the latest.
+    fn watch_vouched(&self, listening: &Listening) {
+        let vouched = listening.watched.iter().filter_map(|(lease, watched)| {
+            let vouched = watched.vouched.clone()?;
+            Some((*lease, vouched))
         });
-        witness.watch(vouched.collect());
+        self.backend.witness().iter().for_each(|witness| witness.watch(vouched.clone().collect()));
     }
 
     /// Begins to end the leases of those whose death is proved.
@@ -397,9 +484,23 @@ impl<B: Backend> Inner<B> {
     }
 
     async fn died(&self, proof: Proof) {
-        // Kept until it is written down: nobody else proves the same meanwhile.
-        if let Err(error) = self.run(Act::Prove(proof.lease)).await {
+        let dead = proof.lease;
+        // The proof is kept until it is written down: nobody else proves the same meanwhile.
+        if let Err(error) = self.run(Act::Prove(dead)).await {
+            // It is proved again in a moment, as long as it is watched.
             tracing::debug!(%error, "the proof of a death was not written down");
+            return;
         }
+        drop(proof);
+        let mut listening = self.listening();
+        listening.watched.remove(&dead);
+        let mut concerned = Vec::new();
+        for ((lease, resource), waits) in &mut listening.waits {
+            if waits.watched.remove(&dead) {
+                concerned.push(Hint { lease: *lease, resource: resource.clone(), after: Duration::ZERO });
+            }
+        }
+        self.watch_vouched(&listening);
+        concerned.into_iter().for_each(|hint| listening.hint(hint));
     }
 }

@@ -106,7 +106,7 @@ impl<B: Backend> Inner<B> {
                 }
                 Step::List => {
                     let records = self.list(Listing::Resources).await?.1;
-                    let names = records.into_iter().filter_map(|found| match found.key {
+                    let names = records.into_iter().filter_map(|stored| match stored.key {
                         Key::Resource(name) => Some(name),
                         _ => None,
                     });
@@ -154,18 +154,16 @@ impl<B: Backend> Inner<B> {
         Ok((Shown { life, now, wall }, found(records)?))
     }
 
-    /// All records of a kind, and what the store said of itself with the last of them. One that cannot be read is left out:
-    /// it does not hide the others.
-    async fn list(&self, of: Listing) -> Result<(Shown, Vec<Found>), Error> {
+    /// All records of a kind, and what the store said of itself with the last of them.
+    async fn list(&self, of: Listing) -> Result<(Shown, Vec<Stored>), Error> {
         let mut all = Vec::new();
         let mut after: Option<Key> = None;
         loop {
             let backend::Page { shown, more } = self.backend.list(of, after.as_ref()).await?;
             let Snapshot { life, now, wall, records } = shown;
-            let last = records.last().map(|record| record.key.clone());
-            all.extend(readable(records));
-            match last {
-                Some(last) if more => after = Some(last),
+            all.extend(records);
+            match all.last() {
+                Some(last) if more => after = Some(last.key.clone()),
                 _ => return Ok((Shown { life, now, wall }, all)),
             }
         }
@@ -235,12 +233,8 @@ impl<B: Backend> Inner<B> {
             (Call::Open { .. }, Some(witness)) => Some(witness.vouch(request.lease).await?.as_str().into()),
             _ => None,
         };
-        let reply = self.run(Act::Call(request.clone(), witness)).await;
-        if let (Call::Close(_), Some(witness)) = (&request.call, self.backend.witness()) {
-            // Whether the store was told or not: no work runs under the lease any more.
-            witness.let_go(request.lease);
-        }
-        let reply = reply?;
+        let _farewell = matches!(request.call, Call::Close(_)).then(|| Farewell(self, request.lease));
+        let reply = self.run(Act::Call(request.clone(), witness)).await?;
         let Reply::Answer(answer) = reply else { return Err(unexpected()) };
         if answer.said == Said::Opened {
             self.follow_early(request.lease).await;
@@ -270,7 +264,6 @@ impl<B: Backend> Inner<B> {
                 tokio::spawn(async move { inner.run(Act::Wishes(lease)).await });
             }
             (Call::Open { .. }, Said::Opened) => self.look_after(),
-            (Call::Close(_), Said::Closed) => self.closed(lease),
             _ => {}
         }
     }
@@ -284,7 +277,10 @@ impl<B: Backend> Inner<B> {
     ) -> Result<(Reader, Vec<(ResourceName, Arc<Value>)>), Error> {
         let (shown, found) = match resource {
             Some(resource) => self.read(&[Key::Resource(resource.clone())]).await?,
-            None => self.list(Listing::Resources).await?,
+            None => {
+                let (shown, records) = self.list(Listing::Resources).await?;
+                (shown, readable(records))
+            }
         };
         let env = self.env();
         let record = |found: Found, now: Option<StoreTime>| {
@@ -375,7 +371,7 @@ impl<B: Backend> Inner<B> {
     async fn jobs(&self, job: Option<&ResourceName>) -> Result<Vec<JobView>, Error> {
         let found = match job {
             Some(job) => self.read(&[Key::Resource(job.clone()), Key::Runs(job.clone())]).await?.1,
-            None => self.list(Listing::Resources).await?.1,
+            None => readable(self.list(Listing::Resources).await?.1),
         };
         let runs = found.iter().find_map(|found| match &found.value {
             Some(Value::Runs(runs)) => Some(runs),
@@ -425,7 +421,7 @@ impl<B: Backend> Inner<B> {
         }
         if self.client().may_have_unused_ttls(&self.env()) {
             let (_, leases) = self.list(Listing::Leases).await?;
-            let in_use = leases.into_iter().filter_map(|found| match found.value {
+            let in_use = found(leases)?.into_iter().filter_map(|found| match found.value {
                 Some(Value::Lease(lease)) if lease.ended.is_none() => Some(lease.ttl),
                 _ => None,
             });
@@ -433,6 +429,18 @@ impl<B: Backend> Inner<B> {
             self.run(Act::DropTtls(in_use, tenure_core::rules::TTL_LINGERS)).await?;
         }
         Ok(())
+    }
+}
+
+/// Ends what this process does for a lease when the attempt to close it is over. The store may not have been told, and
+/// the caller may have given the attempt up: either way no work runs under the lease any more.
+struct Farewell<'a, B: Backend>(&'a Inner<B>, LeaseId);
+
+impl<B: Backend> Drop for Farewell<'_, B> {
+    fn drop(&mut self) {
+        let Self(inner, lease) = *self;
+        inner.backend.witness().iter().for_each(|witness| witness.let_go(lease));
+        inner.closed(lease);
     }
 }
 
@@ -456,15 +464,16 @@ fn found(records: Vec<Stored>) -> Result<Vec<Found>, Error> {
         .collect()
 }
 
+/// Those of many records that can be read: damage to one does not hide the others from people.
 fn readable(records: Vec<Stored>) -> Vec<Found> {
-    let each = records.into_iter().filter_map(|record| match found(vec![record]) {
-        Ok(found) => Some(found),
+    let read = |stored: Stored| match found(vec![stored]) {
+        Ok(found) => found,
         Err(error) => {
-            tracing::warn!(%error, "left out a record that cannot be read");
-            None
+            tracing::warn!(%error, "a record is left out");
+            Vec::new()
         }
-    });
-    each.flatten().collect()
+    };
+    records.into_iter().flat_map(read).collect()
 }
 
 fn unexpected() -> Error {

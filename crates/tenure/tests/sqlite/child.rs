@@ -41,6 +41,11 @@ impl Process {
         Self { child, told }
     }
 
+    /// What it says next.
+    pub(crate) fn hears(&self) -> String {
+        self.child.hears()
+    }
+
     pub(crate) fn kill(&mut self) {
         self.child.kill();
     }
@@ -52,16 +57,17 @@ async fn a_child_plays_its_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let file = PathBuf::from(std::env::var_os(FILE).expect("a file"));
     match role.as_str() {
-        "owner" | "helped owner" => {
+        "owner" | "brief owner" | "helped owner" => {
             let store = open(&file);
-            let mut owner = Asker::opened(&store, "child", LONG).await;
+            let ttl = if role == "brief owner" { BRIEF } else { LONG };
+            let mut owner = Asker::opened(&store, "child", ttl).await;
             owner.granted("job").await;
             let helper = if role == "helped owner" { help(&store, owner.lease) } else { 0 };
             wait_to_be_killed(&helper.to_string());
         }
         "owner without proof" => {
             let store = SqliteStore::open_without_proof(&file, &Namespace::default()).expect("it opens");
-            let mut owner = Asker::opened(&store, "child", 4 * SHORT).await;
+            let mut owner = Asker::opened(&store, "child", BRIEF).await;
             owner.granted("job").await;
             // Kept alive until the one who waits for this line can see it.
             assert!(matches!(owner.said(Call::Renew).await, Said::Kept { .. }));
@@ -72,6 +78,21 @@ async fn a_child_plays_its_role() {
             let mut waiter = Asker::opened(&store, "child", LONG).await;
             waiter.waits("job").await;
             wait_to_be_killed("");
+        }
+        "heir" => {
+            let store = open(&file);
+            let mut heir = Asker::opened(&store, "child", LONG).await;
+            let mut hints = heir.hints().await;
+            heir.waits("job").await;
+            say("waits");
+            heir.wins("job", &mut hints).await;
+            wait_to_be_killed("owns");
+        }
+        "working owner" => {
+            let worker = tenure::Worker::connect(&format!("sqlite:{}", file.display())).await;
+            let worker = worker.expect("a worker");
+            let own = worker.campaign("job").acquire().await.expect("a ticket");
+            wait_to_be_killed(&own.token().0.to_string());
         }
         "hurry" => {
             let begun = jobs::hurry(&open(&file), 60).await;
@@ -98,10 +119,6 @@ async fn a_child_plays_its_role() {
             let _messages = store.subscribe(&name("job")).await.expect("a subscription");
             wait_to_be_killed("");
         }
-        "opener" => {
-            let error = SqliteStore::open(&file, &Namespace::default()).expect_err("it must not open");
-            wait_to_be_killed(&format!("{:?}: {error}", error.kind()));
-        }
         "filler" => {
             let store = open(&file);
             let mut owner = Asker::opened(&store, "child", LONG).await;
@@ -115,7 +132,7 @@ async fn a_child_plays_its_role() {
 
 /// A process that holds the lock together with this one. Returns its pid.
 fn help(store: &SqliteStore, lease: LeaseId) -> u32 {
-    let lock = store.lock(lease).expect("the lock is ours");
+    let lock = store.share_lock(lease).expect("an answer").expect("the lock is ours");
     Command::new("sleep").arg("60").stdin(lock).spawn().expect("a helper").id()
 }
 

@@ -20,6 +20,50 @@ async fn the_ticket_of_a_killed_worker_is_taken_at_once_whatever_its_lease() {
     assert!(is_proved_dead(&store).await);
 }
 
+// req: L2
+#[tokio::test]
+async fn a_worker_takes_the_ticket_of_a_killed_one_in_a_fraction_of_its_lease() {
+    let folder = Folder::new();
+    let mut child = Process::start("working owner", &folder.file());
+    let worker = Worker::connect(&format!("sqlite:{}", folder.file().display())).await.expect("a worker");
+    let store = open(&folder.file());
+    let acquired = tokio::spawn(worker.campaign("job").acquire());
+    let until = Instant::now() + LIMIT;
+    while store.read(Some(&name("job"))).await.expect("a view")[0].waiters.is_empty() {
+        assert!(Instant::now() < until, "it does not wait");
+    }
+    // Time to see that the owner lives.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!acquired.is_finished());
+
+    child.kill();
+    let killed_at = Instant::now();
+    let own = tokio::time::timeout(LIMIT, acquired).await.expect("in time").expect("no panic").expect("a ticket");
+
+    let took = killed_at.elapsed();
+    println!("the ticket moved {took:?} after the kill");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(own.holds() && own.token().0 > child.told.parse().expect("a token"));
+    let history = store.history(None).await.expect("a history");
+    assert!(history.iter().any(|entry| entry.what == Happened::Died));
+}
+
+#[tokio::test]
+async fn the_ticket_of_a_killed_worker_is_taken_at_once_also_when_those_before_are_killed_with_it() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let mut children = vec![Process::start("owner", &folder.file())];
+    children.extend((0..3).map(|_| Process::start("waiter", &folder.file())));
+    let mut last = Asker::opened(&store, "last", LONG).await;
+    let mut hints = last.hints().await;
+    assert_eq!(last.waits("job").await.ahead, 3);
+
+    children.iter_mut().for_each(Process::kill);
+
+    last.wins("job", &mut hints).await;
+    assert!(is_proved_dead(&store).await);
+}
+
 #[tokio::test]
 async fn a_newcomer_finds_out_at_once_that_the_owner_is_dead() {
     let folder = Folder::new();
@@ -143,12 +187,12 @@ async fn a_store_that_is_dropped_lets_no_lock_go() {
     drop(other);
 
     // The work may still run: this process has not closed the lease.
-    assert!(store.lock(lease).is_some());
+    assert!(has_lock(&store, lease));
     let mut waiter = Asker::opened(&store, "waiter", LONG).await;
     waiter.waits("job").await;
     let mut late = Asker { store: &store, lease, seq: 50, judged_by: None };
     late.close().await;
-    assert!(store.lock(lease).is_none());
+    assert!(!has_lock(&store, lease));
     waiter.granted("job").await;
 }
 

@@ -23,6 +23,30 @@ async fn a_release_wakes_the_head_at_once_and_the_next_a_step_later() {
     head.granted("job").await;
 }
 
+// req: L1
+#[tokio::test]
+async fn a_waiter_in_another_process_takes_a_ticket_that_is_freed_at_once() {
+    for closes in [false, true] {
+        let folder = Folder::new();
+        let store = open(&folder.file());
+        let mut owner = Asker::opened(&store, "owner", LONG).await;
+        owner.granted("job").await;
+        let heir = child::Process::start("heir", &folder.file());
+        assert_eq!(heir.told, "waits");
+
+        let freed_at = Instant::now();
+        match closes {
+            true => owner.close().await,
+            false => assert_eq!(owner.release("job").await, Released::Free),
+        }
+        assert_eq!(heir.hears(), "owns");
+
+        let took = freed_at.elapsed();
+        println!("it was taken {took:?} after it was freed");
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+}
+
 #[tokio::test]
 async fn where_nobody_listens_the_hint_goes_on_to_the_next_at_once() {
     let folder = Folder::new();
@@ -85,26 +109,34 @@ async fn a_subscription_that_is_repeated_takes_the_place_of_the_earlier_one() {
 }
 
 #[tokio::test]
-async fn the_hints_of_a_lease_that_is_closed_fall_silent_and_its_socket_goes() {
+async fn the_hints_of_a_lease_that_is_closed_end() {
     let folder = Folder::new();
     let store = open(&folder.file());
+    let mut owner = Asker::opened(&store, "owner", LONG).await;
+    owner.granted("job").await;
     let mut waiter = Asker::opened(&store, "waiter", LONG).await;
     let mut hints = waiter.hints().await;
-    let sockets = || {
-        let files = std::fs::read_dir(folder.0.join("tenure.db-tenure")).expect("the folder");
-        files
-            .filter(|file| file.as_ref().is_ok_and(|file| file.path().extension() == Some("sock".as_ref())))
-            .count()
-    };
-    assert_eq!(sockets(), 1);
+    waiter.waits("job").await;
 
     waiter.close().await;
+    owner.release("job").await;
+
+    assert_eq!(tokio::time::timeout(LIMIT, hints.recv()).await.expect("they end"), None);
+}
+
+#[tokio::test]
+async fn a_store_that_is_dropped_leaves_no_socket() {
+    let folder = Folder::new();
+    let store = open(&folder.file());
+    let waiter = Asker::opened(&store, "waiter", LONG).await;
+    let hints = waiter.hints().await;
+    assert_eq!(sockets(&folder), 1);
+
+    drop((hints, store));
 
     let until = Instant::now() + LIMIT;
-    while sockets() > 0 {
+    while sockets(&folder) > 0 {
         assert!(Instant::now() < until, "the socket is still there");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Whoever finds that a stream has ended subscribes again, and this lease is over.
-    assert_eq!(hints.try_recv(), Err(tokio::sync::mpsc::error::TryRecvError::Empty));
 }

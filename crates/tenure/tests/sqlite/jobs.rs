@@ -37,13 +37,6 @@ impl Asker<'_> {
     }
 }
 
-/// How many sockets of subscribers there are.
-fn sockets(folder: &Folder) -> usize {
-    let files = std::fs::read_dir(folder.0.join("tenure.db-tenure")).expect("the folder");
-    let files = files.map(|file| file.expect("an entry").path());
-    files.filter(|file| file.extension() == Some("fan".as_ref())).count()
-}
-
 pub(crate) async fn step(store: &SqliteStore, holder: &Holder, act: JobAct) -> JobSaid {
     store.job(&JobStep { holder: holder.clone(), act }).await.expect("an answer")
 }
@@ -200,15 +193,16 @@ async fn a_store_that_is_opened_removes_the_sockets_of_killed_subscribers_and_no
 #[tokio::test]
 async fn a_damaged_job_is_corrupt_and_the_others_are_not() {
     let damages = [
-        "UPDATE job SET plan = 'a' || char(10) WHERE resource = 1",
-        "UPDATE job SET through = -1 WHERE resource = 1",
-        "UPDATE job SET through = 6 WHERE resource = 1",
-        "UPDATE job SET ran = -1 WHERE resource = 1",
-        "UPDATE run SET state = 9 WHERE resource = 1",
-        "UPDATE run SET worker = '' WHERE resource = 1",
-        "UPDATE run SET attempt = 5000000000 WHERE resource = 1",
-        "UPDATE run SET token = -7 WHERE resource = 1",
-        "UPDATE run SET occurrence = 7258118400001 WHERE resource = 1",
+        "'{'",
+        "json_set(value, '$.format', 'new')",
+        "json_set(value, '$.job.plan', 'a' || char(10))",
+        "json_set(value, '$.job.through', -1)",
+        "json_set(value, '$.job.counts.ran', -1)",
+        "json_set(value, '$.job.latest.state', 'asleep')",
+        "json_set(value, '$.job.latest.worker', '')",
+        "json_set(value, '$.job.latest.attempt', 5000000000)",
+        "json_set(value, '$.job.latest.token', -7)",
+        "json_set(value, '$.job.latest.occurrence', 7258118400001)",
     ];
     for damage in damages {
         let folder = Folder::new();
@@ -224,18 +218,22 @@ async fn a_damaged_job_is_corrupt_and_the_others_are_not() {
         }
 
         let db = rusqlite::Connection::open(folder.file()).expect("SQLite opens it");
-        assert_eq!(db.execute(damage, []).expect("damage"), 1, "{damage}");
+        // Another version, too, as with every write.
+        let damage = format!("UPDATE record SET version = 7, value = {damage} WHERE key = 'resource/one'");
+        assert_eq!(db.execute(&damage, []).expect("damage"), 1, "{damage}");
 
         for act in [attend(), begin(8), finish(7)] {
             let holder = holders[0].clone();
-            let error = store.job(&JobStep { holder, act }).await.expect_err(damage);
+            let error = store.job(&JobStep { holder, act }).await.expect_err(&damage);
             assert_eq!(error.kind(), Kind::Corrupt, "{damage}: {error}");
         }
-        let error = store.jobs(Some(&name("one"))).await.expect_err(damage);
+        let error = store.jobs(Some(&name("one"))).await.expect_err(&damage);
         assert_eq!(error.kind(), Kind::Corrupt, "{damage}: {error}");
         assert!(matches!(step(&store, &holders[1], begin(8)).await, JobSaid::Begun(_)));
         let all = store.jobs(None).await.expect("the others");
         assert_eq!(all.iter().map(|view| view.job.as_str()).collect::<Vec<_>>(), ["two"], "{damage}");
+        let all = store.read(None).await.expect("the others");
+        assert_eq!(all.iter().map(|view| view.resource.as_str()).collect::<Vec<_>>(), ["two"], "{damage}");
         assert!(matches!(owner.said(Call::Renew).await, Said::Kept { .. }), "{damage}");
     }
 }

@@ -1,10 +1,9 @@
 //! The embedded store as its users meet it: real files, real processes, real deaths.
 //!
-//! The rules themselves are compared with the ledger step by step beside the store's own code; here is what
-//! only files and processes can show.
+//! The rules are checked by the conformance suite, and the backend by `sqlite_backend`; here is what only workers in
+//! real processes can show.
 #![cfg(all(feature = "sqlite", target_os = "linux"))]
 
-mod agreement;
 mod child;
 mod deaths;
 mod endings;
@@ -27,6 +26,8 @@ use tenure_core::{
 const LONG: Duration = Duration::from_secs(60);
 /// A lease that runs out while a test waits for it.
 const SHORT: Duration = Duration::from_millis(300);
+/// One that also does, but not while another process starts.
+const BRIEF: Duration = Duration::from_millis(1200);
 /// Nothing here should ever take so long.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -55,6 +56,28 @@ impl Drop for Folder {
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, &Namespace::default()).expect("the store opens")
+}
+
+/// The lock files of leases.
+fn lock_files(folder: &Folder) -> Vec<PathBuf> {
+    files(&folder.0.join("tenure.db-tenure"), "lock")
+}
+
+/// The sockets of those who listen.
+fn sockets(folder: &Folder) -> usize {
+    let folders = std::fs::read_dir(folder.0.join("tenure.db-tenure")).expect("the folder");
+    let folders = folders.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir());
+    folders.map(|folder| files(&folder, "sock").len()).sum()
+}
+
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("an entry").path());
+    files.filter(|file| file.extension() == Some(extension.as_ref())).collect()
+}
+
+/// Whether this process has the lock of a lease.
+fn has_lock(store: &SqliteStore, lease: LeaseId) -> bool {
+    store.share_lock(lease).is_ok_and(|lock| lock.is_some())
 }
 
 fn name(text: &str) -> ResourceName {
@@ -161,6 +184,21 @@ impl<'s> Asker<'s> {
             let _hinted = tokio::time::timeout(look_again, hints.recv()).await;
         }
     }
+
+    /// The same with a short lease: it is renewed before every look.
+    async fn wins_in_time(&mut self, resource: &str, hints: &mut Hints) -> Grant {
+        let until = Instant::now() + LIMIT;
+        loop {
+            assert!(matches!(self.said(Call::Renew).await, Said::Kept { .. }));
+            let look_again = match self.claim(resource).await {
+                Claimed::Granted(grant) => return grant,
+                Claimed::Waiting(waiting) => waiting.look_again,
+                Claimed::Stale => panic!("somebody else asks with this lease"),
+            };
+            assert!(Instant::now() < until, "`{resource}` was not won within {LIMIT:?}");
+            let _hinted = tokio::time::timeout(look_again.min(BRIEF / 4), hints.recv()).await;
+        }
+    }
 }
 
 #[tokio::test]
@@ -182,39 +220,17 @@ async fn two_handles_on_one_file_see_each_other() {
 }
 
 #[tokio::test]
-async fn a_lock_can_be_taken_before_the_lease_is_opened() {
+async fn a_process_has_the_lock_of_a_lease_from_its_opening_to_its_close() {
     let folder = Folder::new();
     let store = open(&folder.file());
     let mut owner = Asker::new(&store);
+    assert!(!has_lock(&store, owner.lease));
 
-    let _held = store.take_lock(owner.lease).expect("the lock");
     assert_eq!(owner.open("owner", LONG).await, Said::Opened);
-    assert!(store.lock(owner.lease).is_some());
+    assert!(has_lock(&store, owner.lease));
     owner.close().await;
 
-    assert!(store.lock(owner.lease).is_none());
-}
-
-#[tokio::test]
-async fn the_files_of_a_lease_go_with_its_record() {
-    let folder = Folder::new();
-    let store = open(&folder.file());
-    let mut old = Asker::opened(&store, "old", LONG).await;
-    let _hints = old.hints().await;
-    old.close().await;
-    let files = || {
-        let files = std::fs::read_dir(folder.0.join("tenure.db-tenure")).expect("the folder");
-        files.map(|file| file.expect("an entry").file_name()).collect::<Vec<_>>()
-    };
-    let before = files();
-
-    let db = rusqlite::Connection::open(folder.file()).expect("SQLite opens it");
-    db.execute("UPDATE lease SET ended_at = ended_at - 3600000000", []).expect("as if an hour had passed");
-    let _new = Asker::opened(&store, "new", LONG).await;
-
-    let after = files();
-    assert_eq!(after.len(), 1, "{after:?}");
-    assert!(before.iter().all(|file| !after.contains(file)), "{before:?} {after:?}");
+    assert!(!has_lock(&store, owner.lease));
 }
 
 #[tokio::test]
@@ -230,29 +246,6 @@ async fn an_attempt_that_is_given_up_does_no_harm() {
     writer.execute_batch("ROLLBACK").expect("it ends");
 
     assert!(matches!(owner.said(Call::Renew).await, Said::Kept { .. }));
-}
-
-#[tokio::test]
-async fn an_attempt_ends_with_its_time_limit() {
-    let folder = Folder::new();
-    let store = open(&folder.file());
-    let owner = Asker::opened(&store, "owner", LONG).await;
-    let writer = rusqlite::Connection::open(folder.file()).expect("SQLite opens it");
-    writer.execute_batch("BEGIN IMMEDIATE").expect("it writes");
-
-    let request = Request {
-        lease: owner.lease,
-        seq: Seq(9),
-        asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
-        limit: Duration::from_millis(20),
-        judged_by: None,
-        longest: Duration::ZERO,
-        call: Call::Renew,
-    };
-    let error = store.call(&request).await.expect_err("it is busy");
-
-    assert_eq!(error.kind(), tenure::Kind::Unavailable);
-    assert!(error.to_string().ends_with("another process is writing to it"), "{error}");
 }
 
 #[tokio::test]

@@ -31,6 +31,17 @@ fn open_without_proof(path: &Path) -> SqliteStore {
     SqliteStore::open_without_proof(path, &Namespace::default()).expect("the store opens")
 }
 
+/// What kind of error it is that the store cannot be used now.
+async fn not_now(owner: &mut Asker<'_>, call: Call) -> Kind {
+    owner.ask(call).await.expect_err("it is not used now").kind()
+}
+
+/// Closes the lease. Whether that can be written down or not, its lock goes.
+async fn let_go(owner: &mut Asker<'_>) {
+    let _unavailable = owner.ask(Call::Close(Closing::Left)).await;
+    assert!(!has_lock(owner.store, owner.lease));
+}
+
 /// Why `path` does not open for now.
 fn unavailable(path: &Path) -> String {
     let error = SqliteStore::open(path, &Namespace::default()).expect_err("it must wait");
@@ -39,7 +50,7 @@ fn unavailable(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn where_a_backup_took_the_place_of_the_file_its_owner_claims_nothing_and_says_nothing() {
+async fn where_a_backup_took_the_place_of_the_file_its_owner_begins_nothing_and_says_nothing() {
     let folder = Folder::new();
     let store = open(&folder.file());
     let mut owner = Asker::opened(&store, "owner", LONG).await;
@@ -51,15 +62,23 @@ async fn where_a_backup_took_the_place_of_the_file_its_owner_claims_nothing_and_
 
     restore(&folder.file(), &copy);
 
-    // The copy knows the owner, and does not know that this was claimed.
-    assert_eq!(jobs::step(&store, &holder, jobs::begin(7)).await, JobSaid::NotOwner);
-    assert_eq!(jobs::step(&store, &holder, jobs::begin(8)).await, JobSaid::NotOwner);
+    // The copy knows the owner, and does not know that this was begun. It is not used while the owner may work.
     let payload = Payload::new(b"hello").expect("short");
+    for occurrence in [7, 8] {
+        let step = tenure_core::JobStep { holder: holder.clone(), act: jobs::begin(occurrence) };
+        assert_eq!(store.job(&step).await.expect_err("not now").kind(), Kind::Unavailable);
+    }
+    assert_eq!(store.publish(&holder, &payload).await.expect_err("not now").kind(), Kind::Unavailable);
+
+    // The first farewell lets the lock go, so that the second is written down.
+    let_go(&mut owner).await;
+    owner.close().await;
+    assert_eq!(jobs::step(&store, &holder, jobs::begin(7)).await, JobSaid::NotOwner);
     assert_eq!(store.publish(&holder, &payload).await.expect("an answer"), Published::NotOwner);
 }
 
 #[tokio::test]
-async fn after_the_file_was_replaced_the_lease_is_gone_and_the_new_file_waits_for_its_lock() {
+async fn after_the_file_was_removed_no_lease_is_renewed_and_a_new_file_waits_for_its_lock() {
     let folder = Folder::new();
     let store = open(&folder.file());
     let mut owner = Asker::opened(&store, "owner", LONG).await;
@@ -71,9 +90,9 @@ async fn after_the_file_was_replaced_the_lease_is_gone_and_the_new_file_waits_fo
     let error = SqliteStore::open(folder.file(), &Namespace::default()).expect_err("it must wait");
     assert_eq!(error.kind(), Kind::Unavailable);
     assert!(error.to_string().contains("still hold locks"), "{error}");
-    assert_eq!(owner.said(Call::Renew).await, Said::Gone);
-    assert_eq!(owner.said(Call::Held).await, Said::Gone);
-    owner.close().await;
+    assert_eq!(not_now(&mut owner, Call::Renew).await, Kind::Unavailable);
+    assert_eq!(not_now(&mut owner, Call::Held).await, Kind::Unavailable);
+    let_go(&mut owner).await;
 
     let fresh = open(&folder.file());
     let mut next = Asker::opened(&fresh, "next", LONG).await;
@@ -91,8 +110,8 @@ async fn a_copy_in_the_files_place_does_not_keep_the_lease_either() {
     owner.granted("job").await;
     restore(&folder.file(), &copy(&folder.file()));
 
-    assert_eq!(owner.said(Call::Renew).await, Said::Gone);
-    assert_eq!(owner.said(Call::Renew).await, Said::Gone);
+    assert_eq!(not_now(&mut owner, Call::Renew).await, Kind::Unavailable);
+    assert_eq!(not_now(&mut owner, Call::Renew).await, Kind::Unavailable);
 }
 
 // req: O13
@@ -118,7 +137,7 @@ async fn a_worker_whose_file_was_removed_owns_again_in_a_new_one() {
 
 #[tokio::test]
 async fn a_backup_in_the_files_place_grants_nothing_while_an_owner_trusts() {
-    for boot in ["", "UPDATE meta SET boot = 'before'; UPDATE lease SET boot = 'before'"] {
+    for boot in ["", "UPDATE host SET boot = 'before'"] {
         let folder = Folder::new();
         let store = open(&folder.file());
         // The backup does not know the owner.
@@ -131,9 +150,9 @@ async fn a_backup_in_the_files_place_grants_nothing_while_an_owner_trusts() {
 
         let told = unavailable(&folder.file());
         assert!(told.contains("it is not the file that was here before"), "{told}");
-        assert_eq!(owner.said(Call::Renew).await, Said::Gone);
+        assert_eq!(not_now(&mut owner, Call::Renew).await, Kind::Unavailable);
         assert!(unavailable(&folder.file()).contains("still hold locks"), "its work may not have ended");
-        owner.close().await;
+        let_go(&mut owner).await;
 
         let restored = open(&folder.file());
         let mut next = Asker::opened(&restored, "next", LONG).await;
@@ -144,18 +163,21 @@ async fn a_backup_in_the_files_place_grants_nothing_while_an_owner_trusts() {
 }
 
 #[tokio::test]
-async fn a_backup_that_is_restored_while_nobody_runs_grants_at_once() {
+async fn a_backup_that_is_restored_while_nobody_runs_grants_after_a_quarantine() {
     let folder = Folder::new();
-    let mut child = Process::start("owner", &folder.file());
+    let mut child = Process::start("brief owner", &folder.file());
     let backup = copy(&folder.file());
     child.kill();
 
     restore(&folder.file(), &backup);
 
     let store = open(&folder.file());
-    let mut next = Asker::opened(&store, "next", LONG).await;
+    let mut next = Asker::opened(&store, "next", BRIEF).await;
+    let waiting = next.waits("job").await;
+    assert_eq!(waiting.why, Why::Quarantine);
+    assert!(waiting.look_again <= 2 * BRIEF, "{waiting:?}");
     let mut hints = next.hints().await;
-    next.wins("job", &mut hints).await;
+    next.wins_in_time("job", &mut hints).await;
 }
 
 #[tokio::test]
@@ -170,9 +192,8 @@ async fn without_proofs_another_file_grants_nothing_either_while_an_owner_trusts
     restore(&folder.file(), &backup);
 
     assert!(unavailable(&folder.file()).contains("still hold locks"));
-    assert_eq!(owner.said(Call::Renew).await, Said::Gone);
-    assert_eq!(owner.said(Call::Renew).await, Said::Gone);
-    owner.close().await;
+    assert_eq!(not_now(&mut owner, Call::Renew).await, Kind::Unavailable);
+    let_go(&mut owner).await;
     // It said farewell: nobody has to wait for its work.
     std::fs::remove_file(folder.file()).expect("it was there");
     let empty = open(&folder.file());
@@ -197,36 +218,19 @@ async fn without_proofs_another_file_grants_nothing_while_the_work_of_the_dead_m
 
         let opened_at = Instant::now();
         let store = open(&folder.file());
-        let mut next = Asker::opened(&store, "next", LONG).await;
+        let mut next = Asker::opened(&store, "next", BRIEF).await;
         let mut hints = next.hints().await;
         let waiting = next.waits("job").await;
         assert_eq!(waiting.why, Why::Quarantine);
         let withheld = async || store.read(Some(&name("job"))).await.expect("a view")[0].withheld;
         let left = withheld().await.expect("a quarantine is told");
-        assert!(left <= 4 * SHORT && left <= waiting.look_again, "{left:?} of {waiting:?}");
-        next.wins("job", &mut hints).await;
+        assert!(left <= BRIEF && left <= waiting.look_again, "{left:?} of {waiting:?}");
+        next.wins_in_time("job", &mut hints).await;
 
         let after = opened_at.elapsed();
-        assert!(after >= 4 * SHORT, "the lease of the dead was longer than {after:?}");
+        assert!(after >= BRIEF, "the lease of the dead was longer than {after:?}");
         assert_eq!(withheld().await, None);
     }
-}
-
-#[tokio::test]
-async fn the_lock_of_a_lease_that_is_not_opened_yet_holds_nobody_up() {
-    let folder = Folder::new();
-    let (one, two) = (open(&folder.file()), open(&folder.file()));
-    let (mut first, mut second) = (Asker::new(&one), Asker::new(&two));
-    let _held = (one.take_lock(first.lease).expect("a lock"), two.take_lock(second.lease).expect("a lock"));
-
-    remove(&folder.file());
-
-    assert_eq!(first.open("first", LONG).await, Said::Opened);
-    assert_eq!(second.open("second", LONG).await, Said::Opened);
-    first.granted("job").await;
-    // From now on they do.
-    remove(&folder.file());
-    assert!(unavailable(&folder.file()).contains("still hold locks"));
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure_core::{Capabilities, Incarnation, Key, LeaseId, Namespace, ResourceName};
+use tenure_core::{Capabilities, Incarnation, Key, LONGEST_TTL, LeaseId, Namespace, ResourceName};
 use tokio::sync::mpsc;
 
 use self::connection::{Shared, Thread};
@@ -196,10 +196,11 @@ impl Backend for SqliteBackend {
         Box::pin(listener::listen(signals::folder(&place.folder, namespace)))
     }
 
-    fn lost_nothing(&self, within: Duration) -> Pending<'_, bool> {
-        let read = move |client: &mut connection::Client| {
+    fn lost_nothing(&self, _: Duration) -> Pending<'_, bool> {
+        // Whoever asks may know nothing about the ttls of an earlier file, but none was longer than this.
+        let read = |client: &mut connection::Client| {
             client.read(Missing::Create, |_, Present { now, uncertain_since, .. }| {
-                Ok(uncertain_since.is_none_or(|since| now.since(since) >= within))
+                Ok(uncertain_since.is_none_or(|since| now.since(since) >= LONGEST_TTL))
             })
         };
         Box::pin(self.reads.ask(read))
