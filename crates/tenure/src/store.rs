@@ -405,10 +405,3 @@ pub struct Entry {
     /// What.
     pub what: Happened,
 }
-
-impl Entry {
-    pub(crate) fn of(record: tenure_core::Record, now: StoreTime) -> Self {
-        let tenure_core::Record { at, resource, worker, grant, what } = record;
-        Self { ago: now.since(at), resource, worker, grant, what }
-    }
-}

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -178,41 +178,6 @@ fn owners(store: &dyn Store, resource: &ResourceName) -> usize {
     }
 }
 
-// req: O9
-#[test]
-fn a_release_leaves_although_the_driver_does_not_run_and_outside_of_every_runtime() {
-    let store = Arc::new(Counting::default());
-    let opened = Opened::new(store.clone()).expect("a thread");
-    let driver = opened.driver.clone();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let (worker, own) = runtime.block_on(async {
-        let worker = Worker::on(opened).connect().await.expect("a worker");
-        let own = tokio::time::timeout(SOON, worker.campaign("echo").acquire()).await.expect("soon");
-        (worker, own.expect("a ticket"))
-    });
-    let (resource, seat) = (own.resource().clone(), own.seat());
-    let (blocked, is_blocked) = mpsc::channel();
-    let (let_go, goes_on) = mpsc::channel::<()>();
-    let block = async move {
-        blocked.send(()).expect("the test waits");
-        goes_on.recv().expect("the test lets it go on");
-    };
-    driver.spawn(Box::pin(block)).expect("a driver");
-    is_blocked.recv().expect("it blocks");
-    assert_eq!((owners(&*store, &resource), seat.owns()), (1, true));
-
-    let mut release = Box::pin(own.release());
-    assert!(release.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-
-    assert_eq!((owners(&*store, &resource), seat.owns()), (0, false));
-    let_go.send(()).expect("it waits");
-    runtime.block_on(async {
-        tokio::time::timeout(SOON, release).await.expect("it is answered");
-        tokio::time::timeout(SOON, worker.shutdown()).await.expect("nothing is left");
-    });
-    assert_eq!(store.releases.load(Ordering::SeqCst), 1, "the driver does not send it again");
-}
-
 /// One that a renewal has overtaken would judge nobody, and dead waiters would be told instead of those who live.
 // req: L3
 #[tokio::test]
@@ -253,7 +218,7 @@ async fn a_release_is_newer_than_the_claim_of_what_it_gives_up() {
 }
 
 #[tokio::test]
-async fn many_releases_at_once_go_together_though_the_first_leaves_by_itself() {
+async fn many_releases_at_once_go_together() {
     let store = Arc::new(Counting::default());
     let worker = Worker::on(Opened::new(store.clone()).expect("a thread")).connect().await.expect("a worker");
     let mut owned: Vec<Ownership> = Vec::new();
