@@ -1,8 +1,8 @@
 //! What only the driver's thread can show, on clocks that are moved apart.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
