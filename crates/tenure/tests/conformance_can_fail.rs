@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use tenure::ClockByHand;
 use tenure::conformance::{Fixture, Relay, Restarted, restarts};
-use tenure::store::{Entry, Hints, MemoryStore, Messages, Pending, Store};
+use tenure::store::{Entry, Hints, MemoryBackend, MemoryStore, Messages, Pending, Store};
 use tenure_core::{
     Answer, Asked, Call, Claimed, Closing, Grant, Here, Holder, Incarnation, JobAct, JobRecord, JobSaid,
-    JobStep, JobView, Label, LeaseId, Leaving, Ledger, Metadata, Occurrence, Payload, Published, Released,
-    Request, ResourceName, ResourceView, Said, StoreTime, Tickets, Token,
+    JobStep, JobView, Label, LeaseId, Leaving, Ledger, Metadata, Notice, Occurrence, Payload, Published,
+    Released, Request, ResourceName, ResourceView, Said, Stamp, StoreTime, Tickets, Token,
 };
 use tokio::sync::mpsc;
 
@@ -57,39 +57,58 @@ flaws! {
     a_store_that_keeps_a_repeated_renewal_is_found_out:
         Flaw { said: |_, said| if *said == Said::Stale { *said = kept() }, ..Flaw::default() }
         => a_repeated_or_older_renewal_is_stale_and_extends_nothing
-         + a_late_renewal_is_stale_before_it_judges_anything
+         + a_late_renewal_of_a_lease_that_ran_out_changes_nothing
          + the_store_says_what_the_ledger_says;
     a_store_that_renews_the_dead_is_found_out:
         Flaw {
             said: |request, said| if request.call == Call::Renew && *said == Said::Gone { *said = kept() },
             ..Flaw::default()
         }
-        => a_lease_that_is_not_renewed_runs_out + a_closed_lease_is_gone + an_owner_found_dead_by_a_claim_stays_dead;
-    a_store_that_forgets_the_order_of_requests_is_found_out:
-        Flaw { asked: |request, count| request.seq.0 = count, ..Flaw::default() }
-        => a_claim_older_than_the_newest_claim_or_not_above_the_newest_release_is_stale
-         + a_release_below_the_newest_claim_is_stale
-         + a_release_not_above_the_newest_release_is_stale
+        => an_owner_that_ran_out_is_ended_by_the_claim_that_takes_over
+         + a_closed_lease_is_gone
+         + an_owner_found_dead_by_a_claim_stays_dead
          + the_store_says_what_the_ledger_says;
-    a_store_that_hides_that_a_release_was_stale_is_found_out:
+    a_store_that_forgets_the_order_of_renewals_is_found_out:
+        Flaw { asked: |request, count| request.seq.0 = count, ..Flaw::default() }
+        => a_repeated_or_older_renewal_is_stale_and_extends_nothing + the_store_says_what_the_ledger_says;
+    a_store_that_compares_renewals_with_other_requests_is_found_out:
         Flaw {
-            said: |_, said| if let Said::Released(all) = said {
-                all.iter_mut().filter(|one| **one == Released::Stale).for_each(|one| *one = Released::Free);
-            },
+            said: |request, said| if request.call == Call::Renew && request.seq.0 < 5 { *said = Said::Stale },
             ..Flaw::default()
         }
-        => a_release_is_answered_per_resource + the_store_says_what_the_ledger_says;
+        => renewals_are_compared_with_renewals_only + renewals_of_one_worker_do_not_make_those_of_another_stale;
+    a_store_that_mixes_up_the_order_of_releases_is_found_out:
+        Flaw { said: |_, said| if let Said::Released(all) = said { all.reverse() }, ..Flaw::default() }
+        => a_release_is_answered_per_resource + a_batch_of_250_is_answered_in_order;
+    a_store_that_kills_whoever_ran_out_is_found_out:
+        Flaw { ends_the_run_out: true, ..Flaw::default() }
+        => a_lease_that_ran_out_and_was_not_ended_is_renewed
+         + a_worker_that_ran_out_is_given_nothing_until_it_renews
+         + a_waiter_that_ran_out_is_dropped_and_not_ended
+         + the_store_says_what_the_ledger_says;
+    a_store_that_takes_a_repeated_release_for_anothers_is_found_out:
+        Flaw { evicts_on_release: true, ..Flaw::default() }
+        => a_repeated_release_changes_nothing + a_release_of_what_is_not_held_ends_nobody_elses_ownership;
+    a_store_that_forgets_all_notices_but_the_first_is_found_out:
+        Flaw {
+            said: |_, said| if let Said::Kept { notices, .. } = said { notices.truncate(16) },
+            ..Flaw::default()
+        }
+        => a_renewal_carries_16_notices_and_those_after_it_bring_the_rest;
+    a_store_that_repeats_notices_after_the_release_is_found_out:
+        Flaw { keeps_notices: true, ..Flaw::default() }
+        => asking_tells_the_owner_until_it_releases_and_takes_nothing_away
+         + evicting_frees_the_ticket_at_once_and_the_notice_stands_until_the_release
+         + the_store_says_what_the_ledger_says;
+    a_store_whose_queue_has_no_end_is_found_out:
+        Flaw { shown: |view| if view.waiters.len() > 60 { view.waiters.push(view.waiters[0].clone()) }, ..Flaw::default() }
+        => behind_a_full_queue_a_worker_has_no_place_and_is_not_lost
+         + a_larger_priority_displaces_the_last_of_a_full_queue;
     a_store_that_judges_by_its_own_clock_alone_is_found_out:
         Flaw { asked: |request, _| request.judged_by = None, ..Flaw::default() }
         => an_owner_lives_in_front_of_a_worker_that_vouches_for_an_earlier_time
-         + every_call_judges_its_own_lease_by_what_the_worker_vouches_for
+         + a_waiter_lives_in_front_of_a_worker_that_vouches_for_an_earlier_time
          + the_store_says_what_the_ledger_says;
-    a_store_that_judges_releases_by_its_own_clock_alone_is_found_out:
-        Flaw {
-            asked: |request, _| if matches!(request.call, Call::Release(_)) { request.judged_by = None },
-            ..Flaw::default()
-        }
-        => every_call_judges_its_own_lease_by_what_the_worker_vouches_for + the_store_says_what_the_ledger_says;
     a_store_whose_tokens_shrink_is_found_out:
         Flaw { granted: |grant| grant.token = Token((1 << 52) - grant.token.0), ..Flaw::default() }
         => each_grant_adds_one_to_the_term_and_raises_the_token
@@ -138,9 +157,9 @@ flaws! {
             ..Flaw::default()
         }
         => metadata_and_labels_come_back_as_they_were;
-    a_store_that_forgets_the_longest_ttl_it_heard_of_is_found_out:
-        Flaw { asked: |request, _| request.longest = Duration::ZERO, ..Flaw::default() }
-        => the_greatest_of_the_longest_ttls_is_kept_and_told;
+    a_store_that_forgets_the_longest_ttl_is_found_out:
+        Flaw { stamped: |stamp| stamp.longest = stamp.longest.min(Duration::from_secs(15)), ..Flaw::default() }
+        => the_longest_ttl_is_kept_and_told;
     a_store_that_looks_again_too_late_is_found_out:
         Flaw { waits: |look_again| *look_again += Duration::from_millis(100), ..Flaw::default() }
         => the_head_looks_again_when_the_first_of_the_owners_would_run_out
@@ -184,6 +203,26 @@ async fn a_new_life_with_or_without_the_data_passes_if_it_grants_nothing_for_one
     }
 }
 
+/// The store itself begins a new life, with its data and without them.
+#[tokio::test]
+async fn the_memory_store_grants_nothing_for_one_longest_in_a_new_life() {
+    for begin in [MemoryBackend::new_life, MemoryBackend::lose_all] {
+        restarts::a_restart_loses_nothing_or_grants_nothing_for_one_longest(Reborn::fresh(begin)).await;
+        restarts::nobody_is_ended_for_having_run_out_in_a_quarantine(Reborn::fresh(begin)).await;
+        restarts::the_token_grows_over_a_restart(Reborn::fresh(begin)).await;
+    }
+}
+
+/// The ledger does end in a quarantine who has run out, as a store must not.
+#[tokio::test]
+async fn a_store_that_ends_leases_in_a_quarantine_is_found_out() {
+    let store = Ruled::fresh(Life::EndsInQuarantine);
+
+    let case = restarts::nobody_is_ended_for_having_run_out_in_a_quarantine(store);
+
+    assert!(tokio::spawn(case).await.is_err());
+}
+
 #[tokio::test]
 async fn a_store_that_lost_its_data_and_grants_at_once_is_found_out() {
     for life in [Life::GrantsAtOnce, Life::HidesItsLoss] {
@@ -224,6 +263,13 @@ struct Flaw {
     granted: fn(&mut Grant),
     waits: fn(&mut Duration),
     shown: fn(&mut ResourceView),
+    stamped: fn(&mut Stamp),
+    /// Whoever asks under a lease that has run out finds it ended.
+    ends_the_run_out: bool,
+    /// Whoever releases takes the ticket from its owner.
+    evicts_on_release: bool,
+    /// What a worker was told once it is told with every renewal.
+    keeps_notices: bool,
     job: JobFlaw,
     deaf: bool,
 }
@@ -253,6 +299,10 @@ impl Default for Flaw {
             granted: |_| (),
             waits: |_| (),
             shown: |_| (),
+            stamped: |_| (),
+            ends_the_run_out: false,
+            evicts_on_release: false,
+            keeps_notices: false,
             job: JobFlaw::None,
             deaf: false,
         }
@@ -270,14 +320,18 @@ struct FlawedStore {
     count: AtomicU64,
     /// Who was granted what last.
     owners: Mutex<HashMap<ResourceName, Holder>>,
+    /// How long each lease lives, and until when.
+    ends: Mutex<HashMap<LeaseId, (Duration, StoreTime)>>,
+    notices: Mutex<HashMap<LeaseId, Vec<Notice>>>,
 }
 
 impl Flawed {
     fn fresh(flaw: Flaw) -> Self {
         let clock = ClockByHand::new();
         let inner = MemoryStore::by_hand(clock.clone());
-        let (count, owners) = (AtomicU64::new(0), Mutex::default());
-        Self { clock, store: Arc::new(FlawedStore { flaw, inner, count, owners }) }
+        let (count, owners, ends, notices) =
+            (AtomicU64::new(0), Mutex::default(), Mutex::default(), Mutex::default());
+        Self { clock, store: Arc::new(FlawedStore { flaw, inner, count, owners, ends, notices }) }
     }
 }
 
@@ -310,8 +364,11 @@ impl Relay for FlawedStore {
         Box::pin(async move {
             let mut asked = request.clone();
             (self.flaw.asked)(&mut asked, self.count.fetch_add(1, Ordering::SeqCst) + 1);
+            self.before(&asked).await?;
             let mut answer = self.inner.call(&asked).await?;
             self.remember(&asked, &answer.said);
+            self.after(&asked, &mut answer);
+            (self.flaw.stamped)(&mut answer.stamp);
             let claimed = |claimed: &mut Claimed| match claimed {
                 Claimed::Granted(grant) => (self.flaw.granted)(grant),
                 Claimed::Waiting(waiting) => (self.flaw.waits)(&mut waiting.look_again),
@@ -372,6 +429,53 @@ impl Relay for FlawedStore {
 }
 
 impl FlawedStore {
+    /// What it does wrong before it carries a request out.
+    async fn before(&self, request: &Request) -> Result<(), tenure::Error> {
+        if self.flaw.ends_the_run_out {
+            let held = Request { lease: LeaseId(0), call: Call::Held, ..request.clone() };
+            let now = self.inner.call(&held).await?.stamp.now;
+            let end = self.ends.lock().unwrap().get(&request.lease).map(|(_, end)| *end);
+            if end.is_some_and(|end| end <= now) {
+                let close = Request { call: Call::Close(Closing::Expired), ..request.clone() };
+                let _closed = self.inner.call(&close).await?;
+            }
+        }
+        if let (true, Call::Release(leaves)) = (self.flaw.evicts_on_release, &request.call) {
+            for leave in leaves {
+                let owner = self.owners.lock().unwrap().get(&leave.resource).cloned();
+                if let Some(owner) = owner {
+                    self.inner.evict(&leave.resource, owner.token).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What it remembers of an answer, and does wrong with it.
+    fn after(&self, request: &Request, answer: &mut Answer) {
+        let now = answer.stamp.now;
+        let mut ends = self.ends.lock().unwrap();
+        match (&request.call, &answer.said) {
+            (Call::Open { ttl, .. }, Said::Opened) => {
+                ends.entry(request.lease).or_insert((*ttl, now + *ttl));
+            }
+            (Call::Renew, Said::Kept { .. }) => {
+                ends.entry(request.lease).and_modify(|(ttl, end)| *end = now + *ttl);
+            }
+            _ => {}
+        }
+        if let (true, Said::Kept { notices, .. }) = (self.flaw.keeps_notices, &mut answer.said) {
+            let mut known = self.notices.lock().unwrap();
+            let known = known.entry(request.lease).or_default();
+            for notice in notices.iter() {
+                if !known.contains(notice) {
+                    known.push(notice.clone());
+                }
+            }
+            notices.clone_from(known);
+        }
+    }
+
     fn remember(&self, request: &Request, said: &Said) {
         let (Call::Claim(wants), Said::Claimed(answers)) = (&request.call, said) else { return };
         for (want, answer) in wants.iter().zip(answers) {
@@ -452,6 +556,35 @@ fn fold(name: &mut ResourceName) {
 
 // A store that begins another life.
 
+struct Reborn {
+    clock: ClockByHand,
+    store: Arc<MemoryStore>,
+    begin: fn(&MemoryBackend),
+}
+
+impl Reborn {
+    fn fresh(begin: fn(&MemoryBackend)) -> Self {
+        let clock = ClockByHand::new();
+        Self { clock: clock.clone(), store: Arc::new(MemoryStore::by_hand(clock)), begin }
+    }
+}
+
+impl Fixture for Reborn {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    async fn pass(&self, span: Duration) {
+        self.clock.advance(span);
+    }
+
+    async fn restart(&mut self) -> Restarted {
+        self.clock.advance(Duration::from_millis(1));
+        (self.begin)(self.store.backend());
+        Restarted::NewLife
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     KeepsItsData,
@@ -460,6 +593,8 @@ enum Life {
     GrantsAtOnce,
     /// The flaw: it has lost its data, and says nothing of it.
     HidesItsLoss,
+    /// The flaw: it keeps its data, and ends in a quarantine who has run out. So does the ledger.
+    EndsInQuarantine,
 }
 
 struct Ruled {
@@ -496,7 +631,9 @@ impl Fixture for Ruled {
         // The wall clock goes on meanwhile.
         let now = self.store.micros.load(Ordering::SeqCst) + 1_000;
         let (incarnation, ledger) = match self.life {
-            Life::KeepsItsData => (Incarnation(2), self.store.ledger.lock().unwrap().clone()),
+            Life::KeepsItsData | Life::EndsInQuarantine => {
+                (Incarnation(2), self.store.ledger.lock().unwrap().clone())
+            }
             Life::FindsNothing => (Incarnation(2), Ledger::bereft()),
             Life::GrantsAtOnce => (Incarnation(2), Ledger::new(Incarnation(2))),
             Life::HidesItsLoss => (Incarnation(1), Ledger::new(Incarnation(1))),
