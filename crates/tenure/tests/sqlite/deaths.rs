@@ -38,7 +38,8 @@ async fn a_worker_takes_the_ticket_of_a_killed_one_in_a_fraction_of_its_lease() 
 
     child.kill();
     let killed_at = Instant::now();
-    let own = tokio::time::timeout(LIMIT, acquired).await.expect("in time").expect("no panic").expect("a ticket");
+    let own =
+        tokio::time::timeout(LIMIT, acquired).await.expect("in time").expect("no panic").expect("a ticket");
 
     let took = killed_at.elapsed();
     println!("the ticket moved {took:?} after the kill");

@@ -97,4 +97,3 @@ async fn looking_for_a_store_that_is_not_there_makes_none() {
     let url = format!("sqlite:{}", folder.file().display());
     assert!(tenure::Namespace::find(&url, "tenure").await.expect("an answer").is_some());
 }
-
