@@ -118,9 +118,6 @@ impl Listening {
         self.hints.clear();
         self.messages.clear();
         self.followed.clear();
-        // They look again, and are noted again then.
-        self.waits.clear();
-        self.watched.clear();
     }
 
     /// Notes what one of us waits for, or that it waits no more. Returns what was noted before, and whether others are
@@ -327,13 +324,12 @@ impl<B: Backend> Inner<B> {
         }
         let mut listening = self.listening();
         let owners = waits.owners.clone();
-        let (before, watch) = listening.note((lease, resource.clone()), Some(waits));
+        let (_, watch) = listening.note((lease, resource.clone()), Some(waits));
         let line = listening.line.as_ref().map(|line| (line.secret, line.subscriptions.clone()));
+        // Without a connection nobody is followed, and after it was lost everybody has to be followed again.
         let new: Vec<LeaseId> = match &line {
-            Some(_) if before.is_none_or(|before| before.owners != owners) => {
-                owners.into_iter().filter(|owner| listening.followed.insert(*owner)).collect()
-            }
-            _ => Vec::new(),
+            Some(_) => owners.into_iter().filter(|owner| listening.followed.insert(*owner)).collect(),
+            None => Vec::new(),
         };
         drop(listening);
         if new.is_empty() && !watch {

@@ -92,7 +92,7 @@ async fn a_child_plays_its_role() {
             let worker = tenure::Worker::connect(&format!("sqlite:{}", file.display())).await;
             let worker = worker.expect("a worker");
             let own = worker.campaign("job").acquire().await.expect("a ticket");
-            wait_to_be_killed(&own.token().0.to_string());
+            wait_to_be_killed(&own.token().to_string());
         }
         "hurry" => {
             let begun = jobs::hurry(&open(&file), 60).await;

@@ -82,7 +82,8 @@ async fn a_value_of_the_wrong_kind_is_corrupt() {
 #[test]
 fn data_of_other_builds_and_of_other_programs_is_refused_and_stays_as_it_is() {
     let folder = Folder::new();
-    drop(tenure::store::SqliteStore::open(folder.file(), &Namespace::default()).expect("as it was before"));
+    drop(open(&folder.file()));
+    sql(&folder.file(), "PRAGMA user_version = 2");
 
     let (kind, told) = refused(&folder.file());
     assert!(kind == Kind::Refused && told.contains("an earlier build of Tenure made it"), "{told}");
