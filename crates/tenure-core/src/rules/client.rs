@@ -39,6 +39,9 @@ const MOST_RECORDS: usize = 50_000;
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Urgent changes are tried so often before they wait like the others.
 const URGENT_TRIES: u32 = 5;
+/// By so much the store's clock has to go back before everything that was seen is looked at anew. Answers that overtake each
+/// other are closer together.
+const STEP_BACK: Duration = Duration::from_secs(1);
 /// A newcomer waits a little before it joins a queue that is so long.
 const CROWD: usize = 8;
 
@@ -180,6 +183,8 @@ struct Heard {
     since: Order,
     /// When the last one came.
     at: Moment,
+    /// What the store's clock showed with it.
+    now: Option<StoreTime>,
 }
 
 /// What a client remembers of a lease of its own.
@@ -472,13 +477,20 @@ impl Client {
         match &mut self.life {
             Some(heard) if heard.life == shown.life => {
                 heard.at = env.at;
+                let before = core::mem::replace(&mut heard.now, shown.now);
+                if let (Some(before), Some(now)) = (before, shown.now)
+                    && before.since(now) >= STEP_BACK
+                {
+                    let seen_before = self.records.values_mut().filter(|record| sent > record.seen.arrived);
+                    seen_before.for_each(|record| record.turn_back(env.at, now));
+                }
                 true
             }
             Some(heard) if sent < heard.since => false,
             heard => {
                 let longest = self.longest;
                 let before = heard.map(|heard| (Before { life: heard.life, longest }, heard.at));
-                *heard = Some(Heard { life: shown.life, since: order, at: env.at });
+                *heard = Some(Heard { life: shown.life, since: order, at: env.at, now: shown.now });
                 self.before = before.or(self.before);
                 self.records.clear();
                 true
@@ -976,8 +988,7 @@ impl Client {
         let shown = op.shown.unwrap_or(own);
         let now = op.stamp.unwrap_or(shown).min(shown);
         let incarnation = self.life.map_or(Incarnation(0), |heard| heard.life);
-        let longest = self.records.get(&Key::Meta).and_then(Record::meta).map(|meta| meta.longest);
-        let longest = longest.unwrap_or_default();
+        let longest = self.longest;
         if matches!(answer, Said::Closed | Said::Gone) {
             self.mine.remove(&lease);
         }

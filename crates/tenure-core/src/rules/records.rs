@@ -329,6 +329,19 @@ impl Record {
         Self { version, revision, stamp, value, seen }
     }
 
+    /// The store's clock shows this now, in an answer that was asked for after the record was seen. If that is earlier than
+    /// it was then, the clock went back: times after it count as it, from now on.
+    pub(super) fn turn_back(&mut self, at: Moment, now: StoreTime) {
+        if self.seen.now.is_none_or(|seen| seen <= now) {
+            return;
+        }
+        self.seen = Seen { at, now: Some(now), least_now: self.seen.least_now.min(Some(now)), ..self.seen };
+        self.stamp = self.stamp.map(|stamp| stamp.min(now));
+        if let Some(value) = &mut self.value {
+            Arc::make_mut(value).each_time(&mut |time| *time = time.map(|time| time.min(now)));
+        }
+    }
+
     /// This record, if it is not older than the one that is known already. The same version keeps when it was first
     /// seen, and the earliest stamp that it counted for.
     #[must_use]
