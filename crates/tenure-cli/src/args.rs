@@ -155,7 +155,7 @@ pub(crate) struct Run {
     /// What to own: 1 to 200 bytes without control characters
     pub(crate) resource: String,
 
-    /// How many may own the resource at once: 1 to 10000; the latest worker that came decides for all
+    /// How many may own the resource at once: 1 to 1000; the latest worker that came decides for all
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = tickets, allow_negative_numbers = true)]
     pub(crate) tickets: u32,
 

@@ -71,7 +71,7 @@ struct Module {
     /// What it is called: a-z 0-9 _, beginning with a letter
     name: String,
 
-    /// A resource of it, and how many may own that at once: a-z 0-9 _ - and, after a colon, 1 to 10000
+    /// A resource of it, and how many may own that at once: a-z 0-9 _ - and, after a colon, 1 to 1000
     #[arg(long = "resource", value_name = "RESOURCE[:K]", required = true)]
     resources: Vec<String>,
 

@@ -122,7 +122,7 @@ impl Tickets {
     /// One ticket, the default.
     pub const ONE: Self = Self(1);
     /// The largest number of tickets.
-    pub const MOST: u32 = 10_000;
+    pub const MOST: u32 = 1_000;
 
     /// `count` tickets, numbered from 0.
     ///
@@ -132,7 +132,7 @@ impl Tickets {
         if (1..=Self::MOST).contains(&count) {
             Ok(Self(count))
         } else {
-            Err(LimitError::new("number of tickets", &alloc::format!("{count}"), "1 to 10000"))
+            Err(LimitError::new("number of tickets", &alloc::format!("{count}"), "1 to 1000"))
         }
     }
 
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn metadata_and_tickets_have_limits() {
         assert!(Metadata::new(&"x".repeat(4096)).is_ok() && Metadata::new(&"x".repeat(4097)).is_err());
-        assert!(Tickets::new(1).is_ok() && Tickets::new(10_000).is_ok());
-        assert_eq!(Tickets::new(0).unwrap_err().to_string(), "number of tickets \"0\" is not 1 to 10000");
-        assert!(Tickets::new(10_001).is_err());
+        assert!(Tickets::new(1).is_ok() && Tickets::new(1_000).is_ok());
+        assert_eq!(Tickets::new(0).unwrap_err().to_string(), "number of tickets \"0\" is not 1 to 1000");
+        assert!(Tickets::new(1_001).is_err());
     }
 
     #[test]

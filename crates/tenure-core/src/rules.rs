@@ -21,6 +21,9 @@ pub use self::keys::{Capabilities, Key, Version, Window};
 pub use self::leases::TTL_LINGERS;
 pub use self::read::{Reader, job_view};
 pub use self::records::{
-    Ended, Info, Job, Lease, MOST_NOTICES, MOST_TTLS, MOST_WAITERS, Meta, Place, Quarantine, Record,
+    Ended, Info, Job, Lease, MOST_NOTICES, MOST_TTLS, MOST_WAITERS, Meta, Order, Place, Quarantine, Record,
     Resource, Rest, Run, Runs, Seat, Seen, SetBy, Time, TtlUse, Ttls, Value,
 };
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,8 @@ pub(crate) struct Watch {
     seen: VecDeque<Seen>,
     /// Since when the watch has had no gap of a `longest` or more.
     watching_since: Option<Moment>,
+    /// For how long answers were kept until now.
+    longest: Duration,
     planted: Planted,
 }
 
@@ -74,7 +76,7 @@ impl Seen {
 
 impl Watch {
     pub(crate) fn new(planted: Planted) -> Self {
-        Self { seen: VecDeque::new(), watching_since: None, planted }
+        Self { seen: VecDeque::new(), watching_since: None, longest: Duration::ZERO, planted }
     }
 
     /// Takes note of an answer that came `now`, was asked for at `asked_at`, and was stamped with `store`.
@@ -96,7 +98,11 @@ impl Watch {
         };
         if self.seen.back().is_none_or(|last| !last.leads_to(&answer, longest)) {
             self.watching_since = Some(now);
+        } else if longest > self.longest {
+            // What was seen before the answers that are kept is forgotten: it does not count for a longer lease.
+            self.watching_since = self.seen.front().map(|first| first.first_at);
         }
+        self.longest = longest;
         let full = self.seen.len() >= MOST;
         match self.seen.back_mut() {
             Some(last) if full || last.is_beside(&answer, longest / FINENESS) => {
@@ -184,6 +190,20 @@ mod tests {
             watch.note(at(*now), before(at(*now), *took), store(*stamp), TTL, TTL);
         }
         watch
+    }
+
+    #[test]
+    fn when_the_longest_ttl_grows_only_what_is_remembered_counts_as_watched() {
+        let mut watch = Watch::new(Planted::default());
+        for now in 0..100 {
+            watch.note(at(now), before(at(now), QUICK), store(now), TTL, TTL);
+        }
+        assert_eq!(watch.still_to_watch(at(99), TTL), None);
+
+        watch.note(at(100), before(at(100), QUICK), store(100), TTL, TTL * 6);
+
+        let left = watch.still_to_watch(at(100), TTL * 6).expect("it has forgotten what was long ago");
+        assert!(left > TTL * 4, "{left:?}");
     }
 
     #[test]

@@ -127,7 +127,8 @@ macro_rules! conformance {
         $crate::conformance! { @$then [$($with)*]
             leases:
                 a_lease_lives_as_long_as_it_is_renewed
-                a_lease_that_is_not_renewed_runs_out
+                a_lease_that_ran_out_and_was_not_ended_is_renewed
+                an_owner_that_ran_out_is_ended_by_the_claim_that_takes_over
                 a_renewal_counts_from_the_clock_of_the_store
                 opening_a_lease_again_changes_nothing
                 a_late_open_does_not_make_a_dead_lease_again
@@ -135,13 +136,14 @@ macro_rules! conformance {
                 closing_an_unknown_lease_does_not_forbid_it
                 a_repeated_or_older_renewal_is_stale_and_extends_nothing
                 renewals_are_compared_with_renewals_only
+                renewals_of_one_worker_do_not_make_those_of_another_stale
                 a_closed_lease_is_gone
                 closing_a_lease_frees_all_that_it_holds_and_awaits
                 closing_a_dead_lease_changes_nothing
                 held_lists_what_the_lease_holds_by_ticket_and_token
                 every_answer_is_stamped
                 the_time_on_the_answers_runs
-                the_greatest_of_the_longest_ttls_is_kept_and_told;
+                the_longest_ttl_is_kept_and_told;
             claims:
                 the_first_grant_has_ticket_0_and_term_1
                 of_two_first_claims_one_wins_and_one_waits
@@ -151,9 +153,7 @@ macro_rules! conformance {
                 the_lowest_free_ticket_is_given_and_never_more_than_k
                 the_resources_of_one_claim_are_independent_and_answered_in_its_order
                 a_batch_of_250_is_answered_in_order
-                a_claim_older_than_the_newest_claim_or_not_above_the_newest_release_is_stale
-                requests_about_one_resource_do_not_make_those_about_another_stale
-                requests_of_one_worker_do_not_make_those_of_another_stale
+                the_numbers_of_claims_and_releases_do_not_matter
                 the_ticket_of_an_owner_that_ran_out_is_granted
                 the_length_of_the_owners_lease_counts_and_not_that_of_the_challenger;
             queue:
@@ -167,7 +167,9 @@ macro_rules! conformance {
                 the_step_follows_the_claimants_ttl_and_is_at_least_100_ms
                 the_steps_count_from_the_latest_of_the_free_tickets
                 the_steps_of_a_dead_owners_ticket_count_from_the_end_of_its_lease
-                dead_waiters_are_skipped_also_those_that_are_not_cleared_yet
+                dead_waiters_are_cleared_by_those_who_look
+                behind_a_full_queue_a_worker_has_no_place_and_is_not_lost
+                a_larger_priority_displaces_the_last_of_a_full_queue
                 the_head_looks_again_when_the_first_of_the_owners_would_run_out
                 positions_1_to_8_look_a_step_later_each_and_the_rest_a_ttl_later
                 a_look_again_is_at_least_a_millisecond_and_at_most_a_ttl;
@@ -175,14 +177,13 @@ macro_rules! conformance {
                 a_release_frees_the_ticket
                 a_release_leaves_the_queue
                 a_release_of_what_is_not_held_ends_nobody_elses_ownership
-                a_release_not_above_the_newest_release_is_stale
-                a_release_below_the_newest_claim_is_stale
-                a_stale_release_leaves_no_queue
+                a_repeated_release_changes_nothing
                 a_release_is_answered_per_resource
                 a_worker_that_steps_down_queues_at_the_tail_with_the_lowest_priority_waiting
                 stepping_down_with_nobody_waiting_is_answered_with_the_next_term
                 the_priority_of_a_dead_waiter_does_not_count_for_who_steps_down
-                a_late_step_down_is_stale_and_a_newer_one_is_remembered;
+                stepping_down_counts_the_tickets_of_owners_that_were_closed
+                a_waiter_that_steps_down_goes_to_the_tail;
             operators:
                 asking_tells_the_owner_until_it_releases_and_takes_nothing_away
                 a_notice_ends_with_its_ownership
@@ -195,7 +196,8 @@ macro_rules! conformance {
                 an_ownership_is_evicted_once
                 a_stronger_notice_is_not_replaced_by_a_weaker_one
                 a_wish_about_an_owner_that_was_closed_comes_too_late
-                a_renewal_carries_at_most_64_notices_and_says_that_there_are_more;
+                a_renewal_carries_16_notices_and_those_after_it_bring_the_rest
+                an_eviction_is_told_at_once_beside_any_number_of_notices;
             sizes:
                 a_claim_changes_the_tickets_only_if_its_lease_was_opened_later
                 a_later_claim_of_the_lease_that_set_the_tickets_changes_them
@@ -203,20 +205,17 @@ macro_rules! conformance {
                 lowering_the_tickets_asks_the_owners_of_the_highest_to_step_down
                 after_lowering_nobody_is_granted_until_fewer_than_k_own
                 raising_the_tickets_lets_waiters_in
+                raised_tickets_are_left_to_those_who_come_first
                 raising_the_tickets_again_gives_those_that_were_left;
             judging:
                 an_owner_lives_in_front_of_a_worker_that_vouches_for_an_earlier_time
-                every_call_judges_its_own_lease_by_what_the_worker_vouches_for
+                a_worker_that_ran_out_is_given_nothing_until_it_renews
                 a_waiter_lives_in_front_of_a_worker_that_vouches_for_an_earlier_time
                 a_worker_cannot_vouch_for_more_than_the_clock_of_the_store
                 an_owner_found_dead_by_a_claim_stays_dead
-                a_waiter_found_dead_by_a_claim_stays_dead
-                whoever_finds_its_own_lease_run_out_marks_it_dead
-                a_late_renewal_is_stale_before_it_judges_anything
-                an_overtaken_claim_takes_what_is_free_but_judges_nobody
-                an_overtaken_request_does_not_end_its_own_lease
-                a_late_repetition_of_an_open_marks_nobody
-                reading_asking_evicting_and_what_others_do_elsewhere_mark_nobody;
+                a_waiter_that_ran_out_is_dropped_and_not_ended
+                a_late_renewal_of_a_lease_that_ran_out_changes_nothing
+                reading_asking_evicting_and_what_others_do_elsewhere_end_nobody;
             hints:
                 a_release_hints_the_head_at_once_and_the_next_after_one_step_of_its_own
                 stepping_down_hints_the_others_and_not_the_worker_itself
@@ -241,6 +240,7 @@ macro_rules! conformance {
                 two_workers_with_one_label_are_harmless;
             restarts:
                 a_restart_loses_nothing_or_grants_nothing_for_one_longest
+                nobody_is_ended_for_having_run_out_in_a_quarantine
                 the_token_grows_over_a_restart;
             jobs:
                 only_the_owner_under_exactly_its_token_attends_and_begins

@@ -65,7 +65,7 @@ impl Fence {
     pub fn new(resource: &str, ticket: u32, token: u64) -> Result<Self, LimitError> {
         let resource = ResourceName::new(resource)?;
         if ticket >= Tickets::MOST {
-            return Err(LimitError::new("ticket", &ticket.to_string(), "from 0 to 9999"));
+            return Err(LimitError::new("ticket", &ticket.to_string(), "from 0 to 999"));
         }
         if !(1..=LARGEST).contains(&token) {
             return Err(LimitError::new("token", &token.to_string(), "from 1 to 2^53 - 1"));

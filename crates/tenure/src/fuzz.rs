@@ -55,7 +55,7 @@ fn names() {
         let small = u32::try_from(*number).unwrap_or(u32::MAX);
         assert_eq!(
             Tickets::new(small).map(Tickets::count).ok(),
-            (1..=10_000).contains(&small).then_some(small)
+            (1..=1_000).contains(&small).then_some(small)
         );
         let occurrence = Occurrence::new(*number);
         assert_eq!(
@@ -69,7 +69,7 @@ fn names() {
 
 const FENCES: &[&str] = &[
     "1763228625123500 0 nightly-report",
-    "9007199254740991 9999 a%20b%25c",
+    "9007199254740991 999 a%20b%25c",
     "1 2 na%C3%AFve%20job",
     "7 3 !\"#$&'()*+,-./:;<=>?@[]^_`{|}~",
     "42 1 %41",
@@ -98,7 +98,7 @@ fn fence_by_hand(text: &str) -> Option<(u64, u32, String)> {
     }
     let name = String::from_utf8(bytes).ok()?;
     let is_name = (1..=200).contains(&name.len()) && !name.chars().any(char::is_control);
-    (is_name && ticket < 10_000 && (1..1 << 53).contains(&token)).then_some((token, ticket, name))
+    (is_name && ticket < 1_000 && (1..1 << 53).contains(&token)).then_some((token, ticket, name))
 }
 
 #[test]

@@ -57,6 +57,6 @@ macro_rules! resources {
     };
     (@tickets) => { 1 };
     (@tickets $tickets:literal) => {
-        const { assert!(1 <= $tickets && $tickets <= 10_000, "a resource has 1 to 10000 tickets"); $tickets }
+        const { assert!(1 <= $tickets && $tickets <= 1_000, "a resource has 1 to 1000 tickets"); $tickets }
     };
 }

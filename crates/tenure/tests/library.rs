@@ -562,7 +562,7 @@ async fn bad_input_is_refused_with_the_value_and_the_limit() {
         "metadata \"1111",
         "resource name \"\" is not 1 to 200 bytes",
         "resource name \"a\\tb\" is not 1 to 200 bytes",
-        "number of tickets \"0\" is not 1 to 10000",
+        "number of tickets \"0\" is not 1 to 1000",
     ];
     for (refused, words) in refused.into_iter().zip(words) {
         let error = refused.expect_err(words);

@@ -236,10 +236,10 @@ fn what_cannot_be_a_setting_is_refused_with_file_line_and_limit() {
         ("ttl = 15", "`tenure.toml` line 1: `ttl` is a number, and has to be text in quotation marks"),
         ("ttl = \"15\"", "line 1: `ttl`: it has no unit; write 15s or 15ms"),
         ("# x\n\ntickets = \"3\"", "line 3: `tickets` is text, and has to be a number"),
-        ("tickets = 0", "line 1: `tickets`: it is not a number from 1 to 10000"),
-        ("tickets = -1", "line 1: `tickets`: it is not a number from 1 to 10000"),
-        ("tickets = 0x10000", "line 1: `tickets`: it is not a number from 1 to 10000"),
-        ("tickets = 99999999999999999999", "line 1: `tickets`: it is not a number from 1 to 10000"),
+        ("tickets = 0", "line 1: `tickets`: it is not a number from 1 to 1000"),
+        ("tickets = -1", "line 1: `tickets`: it is not a number from 1 to 1000"),
+        ("tickets = 0x10000", "line 1: `tickets`: it is not a number from 1 to 1000"),
+        ("tickets = 99999999999999999999", "line 1: `tickets`: it is not a number from 1 to 1000"),
         ("wait-for-store = 1", "line 1: `wait-for-store` is a number, and has to be true or false"),
         (
             "restart = \"sometimes\"",
@@ -305,7 +305,7 @@ fn a_variable_that_breaks_a_limit_or_is_misspelt_is_refused_and_others_are_left_
     let scene = Scene::new();
     for (name, value, what) in [
         ("TENURE_TTL", &b"1ms"[..], "TENURE_TTL: it is not from 100ms to 1h"),
-        ("TENURE_TICKETS", b"many", "TENURE_TICKETS: it is not a number from 1 to 10000"),
+        ("TENURE_TICKETS", b"many", "TENURE_TICKETS: it is not a number from 1 to 1000"),
         ("TENURE_WAIT_FOR_STORE", b"yes", "TENURE_WAIT_FOR_STORE: \"yes\" is not true or false"),
         ("TENURE_LABEL", b"\xff", "TENURE_LABEL is not UTF-8"),
         ("TENURE_TLL", b"3s", "there is no setting TENURE_TLL\n\nhint: did you mean TENURE_TTL?"),

@@ -306,7 +306,7 @@ fn what_cannot_be_is_refused_with_a_sentence_and_nothing_is_written() {
         (
             &[("Cargo.toml", MANIFEST), ("src/main.rs", "")],
             &["new", "module", "student", "--resource", "echo:0"],
-            "--resource echo:0: number of tickets \"0\" is not 1 to 10000",
+            "--resource echo:0: number of tickets \"0\" is not 1 to 1000",
         ),
         (
             &[("Cargo.toml", MANIFEST), ("src/main.rs", "")],

@@ -121,6 +121,14 @@ impl Ledger {
         self.leases.get(lease).filter(|lease| lease.ended.is_none()).map(|lease| lease.expires_at)
     }
 
+    /// Counts the steps of this resource's free tickets from `at`. For tests that compare stores: one that keeps a
+    /// single time per resource, when a ticket was freed last, counts so.
+    pub fn count_steps_from(&mut self, resource: &str, at: StoreTime) {
+        if let Some(record) = self.resources.get_mut(resource) {
+            record.count_steps_from(at);
+        }
+    }
+
     /// Which lease owns the resource under `token`. For tests that compare stores.
     #[must_use]
     pub fn owner_of(&self, resource: &str, token: Token) -> Option<LeaseId> {

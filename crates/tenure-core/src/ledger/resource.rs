@@ -233,6 +233,14 @@ impl Resource {
         freed.max()
     }
 
+    pub(super) fn count_steps_from(&mut self, at: StoreTime) {
+        for seat in &mut self.seats {
+            if let Seat::Free { since } = seat {
+                *since = at;
+            }
+        }
+    }
+
     /// Drops free seats beyond K.
     fn trim(&mut self) {
         while self.seats.len() > self.tickets as usize && matches!(self.seats.last(), Some(Seat::Free { .. }))

@@ -15,7 +15,7 @@ use super::change::{Change, Decision};
 use super::contact::{self, Before};
 use super::keys::{Capabilities, Key, Version};
 use super::leases::{self, Opening};
-use super::records::{Record, Seen, TtlUse, Value};
+use super::records::{Order, Record, Seen, TtlUse, Value};
 use super::tickets::{self, Outcome};
 use super::view::{Standing, View};
 use super::{jobs, operators};
@@ -29,6 +29,7 @@ use crate::message::{
 use crate::moment::{Moment, StoreTime};
 use crate::names::{Label, ResourceName};
 use crate::planted::{Bug, Planted};
+use crate::timing::LONGEST_TTL;
 
 /// How many resources a client remembers of one lease by name. Beyond it, it looks at all that there are.
 const MOST_TOUCHED: usize = 10_000;
@@ -164,7 +165,11 @@ pub struct Client {
     /// The life before, until it is known what that means for this one.
     before: Option<(Before, Moment)>,
     records: BTreeMap<Key, Record>,
+    /// The longest ttl of the namespace, as far as this process knows: it outlives the record that says it.
+    longest: Duration,
     wall: Option<(u64, Moment)>,
+    /// Raised with everything that is begun, sent or heard.
+    order: Order,
     mine: BTreeMap<LeaseId, Mine>,
 }
 
@@ -172,7 +177,7 @@ pub struct Client {
 struct Heard {
     life: Incarnation,
     /// When the first answer of this life came.
-    since: Moment,
+    since: Order,
     /// When the last one came.
     at: Moment,
 }
@@ -185,7 +190,7 @@ struct Mine {
     /// There were more.
     countless: bool,
     /// Commits whose outcome is not known: which version of which resource they expect, and when they were sent.
-    doubts: BTreeMap<ResourceName, Vec<(Version, Moment)>>,
+    doubts: BTreeMap<ResourceName, Vec<(Version, Order)>>,
     /// Up to which token the notices of a resource are done with.
     settled: BTreeMap<ResourceName, Token>,
     /// Wishes that were found on the seats, to be told with the next renewal.
@@ -199,7 +204,7 @@ struct Mine {
 pub struct Operation {
     act: Act,
     begun_at: Moment,
-    fresh_from: Moment,
+    fresh_from: Order,
     parts: Vec<Part>,
     lost_nothing: Option<bool>,
     listed: Option<Vec<ResourceName>>,
@@ -247,6 +252,7 @@ enum Said1 {
 #[derive(Clone, Debug)]
 struct Sent {
     at: Moment,
+    order: Order,
     /// What each change is for, and what it comes to if it is applied.
     changes: Vec<(Option<usize>, Sending, Said1)>,
 }
@@ -261,7 +267,9 @@ impl Client {
             life: None,
             before: None,
             records: BTreeMap::new(),
+            longest: Duration::ZERO,
             wall: None,
+            order: Order::default(),
             mine: BTreeMap::new(),
         }
     }
@@ -282,14 +290,20 @@ impl Client {
                 }
                 wants.len()
             }
-            Act::Call(Request { call: Call::Release(leaves), .. }, _) => leaves.len(),
+            Act::Call(Request { lease, call: Call::Release(leaves), .. }, _) => {
+                // Stepping down may be answered with a grant.
+                for leave in leaves.iter().filter(|leave| leave.how == Leaving::SteppedDown) {
+                    self.mine.entry(*lease).or_default().touch(&leave.resource);
+                }
+                leaves.len()
+            }
             Act::Sweep(leases) => leases.len(),
             _ => 1,
         };
         Operation {
             act,
             begun_at: env.at,
-            fresh_from: env.at,
+            fresh_from: self.next_order(),
             parts: vec![Part::Open; parts],
             lost_nothing: None,
             listed: None,
@@ -316,8 +330,8 @@ impl Client {
         if !op.stuck.is_empty() {
             let keys = core::mem::take(&mut op.stuck);
             if !self.planted.has(Bug::CommitAfterWait) {
-                op.fresh_from = env.at;
-                return Self::reading(env, op, keys);
+                op.fresh_from = self.next_order();
+                return self.reading(env, op, keys);
             }
         }
         if let Some(step) = self.contact(env, op) {
@@ -333,8 +347,8 @@ impl Client {
     pub fn read(&mut self, env: &Env, op: &mut Operation, shown: Shown, records: Vec<Found>) {
         let Some(sent) = op.sent.take() else { return };
         op.note(env, &sent, shown);
-        if self.hear(env, sent.at, shown) {
-            self.store(env, Some(sent.at), shown, records);
+        if self.hear(env, sent.order, shown) {
+            self.store(env, Some(sent.order), shown, records);
         }
     }
 
@@ -342,7 +356,7 @@ impl Client {
     pub fn committed(&mut self, env: &Env, op: &mut Operation, shown: Shown, fates: Vec<Fate>) {
         let Some(sent) = op.sent.take() else { return };
         op.note(env, &sent, shown);
-        let same = self.hear(env, sent.at, shown);
+        let same = self.hear(env, sent.order, shown);
         let mut stuck = BTreeSet::new();
         let mut urgent = true;
         for ((part, sending, said), fate) in sent.changes.into_iter().zip(fates) {
@@ -350,7 +364,7 @@ impl Client {
                 self.resolve(lease, &sending);
             }
             let fate = if same { fate } else { Fate::Conflict(Vec::new()) };
-            match self.fate(env, sent.at, shown, &sending, fate) {
+            match self.fate(env, sent.order, shown, &sending, fate) {
                 Some(stamp) => {
                     op.stamp = stamp.or(op.stamp);
                     op.applied(self.capabilities, part, &sending.change, said);
@@ -407,6 +421,15 @@ impl Client {
         record.map_or(Vec::new(), |resource| resource.queue.iter().map(|place| place.lease).collect())
     }
 
+    /// How long this waiter leaves so many free tickets to those before it, as far as is known.
+    #[must_use]
+    pub fn step_behind(&self, resource: &ResourceName, lease: LeaseId, free: usize) -> Duration {
+        let record = self.records.get(&Key::Resource(resource.clone())).and_then(Record::resource);
+        let queue = record.map_or(&[][..], |resource| &resource.queue);
+        let place = queue.iter().enumerate().find(|(_, place)| place.lease == lease);
+        place.filter(|(position, _)| *position >= free).map_or(Duration::ZERO, |(_, place)| place.step)
+    }
+
     /// A record as it was seen last.
     #[must_use]
     pub fn seen(&self, key: &Key) -> Option<&Record> {
@@ -433,10 +456,16 @@ impl Client {
         self.mine.get_mut(&lease).is_some_and(|mine| core::mem::take(&mut mine.must_look))
     }
 
+    fn next_order(&mut self) -> Order {
+        self.order.0 += 1;
+        self.order
+    }
+
     // ---- what is seen --------------------------------------------------------------------------------------
 
     /// Notes from which life an answer came. One of an earlier life that comes late says nothing any more.
-    fn hear(&mut self, env: &Env, sent_at: Moment, shown: Shown) -> bool {
+    fn hear(&mut self, env: &Env, sent: Order, shown: Shown) -> bool {
+        let order = self.next_order();
         if let Some(wall) = shown.wall {
             self.wall = Some((wall, env.at));
         }
@@ -445,13 +474,11 @@ impl Client {
                 heard.at = env.at;
                 true
             }
-            Some(heard) if !sent_at.has_surely_reached(heard.since) => false,
+            Some(heard) if sent < heard.since => false,
             heard => {
-                let longest = self.records.get(&Key::Meta).and_then(Record::meta).map(|meta| meta.longest);
-                let before = heard.map(|heard| {
-                    (Before { life: heard.life, longest: longest.unwrap_or_default() }, heard.at)
-                });
-                *heard = Some(Heard { life: shown.life, since: env.at, at: env.at });
+                let longest = self.longest;
+                let before = heard.map(|heard| (Before { life: heard.life, longest }, heard.at));
+                *heard = Some(Heard { life: shown.life, since: order, at: env.at });
                 self.before = before.or(self.before);
                 self.records.clear();
                 true
@@ -459,7 +486,7 @@ impl Client {
         }
     }
 
-    fn store(&mut self, env: &Env, asked_at: Option<Moment>, shown: Shown, records: Vec<Found>) {
+    fn store(&mut self, env: &Env, asked: Option<Order>, shown: Shown, records: Vec<Found>) {
         if self.records.len() > MOST_RECORDS {
             let mine = &self.mine;
             self.records.retain(|key, _| match key {
@@ -468,15 +495,19 @@ impl Client {
                 _ => false,
             });
         }
+        let arrived = self.next_order();
         for Found { key, version, revision, stamp, value } in records {
             let (at, first_at, marked_at) = (env.at, env.at, env.at);
             let (now, least_now) = (shown.now, shown.now);
-            let seen = Seen { asked_at, first_at, at, now, least_now, marked_at };
+            let seen = Seen { asked, arrived, first_at, at, now, least_now, marked_at };
             let record = Record::arrived(version, revision, stamp, value, seen);
-            if let (Key::Resource(name), Some(asked_at)) = (&key, asked_at) {
-                self.mine.values_mut().for_each(|mine| mine.see(name, version, asked_at));
+            if let (Key::Resource(name), Some(asked)) = (&key, asked) {
+                self.mine.values_mut().for_each(|mine| mine.see(name, version, asked));
             }
             if let Some(record) = record.after(self.records.get(&key)) {
+                if let Some(meta) = record.meta() {
+                    self.longest = meta.longest;
+                }
                 self.records.insert(key, record);
             }
         }
@@ -486,7 +517,7 @@ impl Client {
     fn fate(
         &mut self,
         env: &Env,
-        sent_at: Moment,
+        sent: Order,
         shown: Shown,
         sending: &Sending,
         fate: Fate,
@@ -501,7 +532,7 @@ impl Client {
                     stamp,
                     value: value.clone(),
                 });
-                self.store(env, Some(sent_at), shown, written.collect());
+                self.store(env, Some(sent), shown, written.collect());
                 Some(stamp)
             }
             Fate::Conflict(records) => {
@@ -510,7 +541,7 @@ impl Client {
                 let applied =
                     !change.put.is_empty() && change.put.iter().all(|(key, _)| written(key).is_some());
                 let stamp = change.put.first().and_then(|(key, _)| written(key)?.stamp);
-                self.store(env, Some(sent_at), shown, records);
+                self.store(env, Some(sent), shown, records);
                 applied.then_some(stamp)
             }
         }
@@ -544,15 +575,21 @@ impl Client {
         let Some((heard, record)) = known else {
             let mut keys: BTreeSet<Key> = [Key::Meta, Key::Ttls].into();
             keys.extend(self.first_keys(env, op));
-            return Some(Self::reading(env, op, keys));
+            return Some(self.reading(env, op, keys));
         };
         let before = self.before.filter(|(before, at)| env.at.longest_since(*at) <= before.longest);
         let before = before.map(|(before, _)| before);
+        // Where the record is missing: the longest ttl that anybody may rely on, as far as this process can tell.
+        let noted = self.records.get(&Key::Ttls).and_then(Record::ttls);
+        let noted = noted.into_iter().flat_map(|ttls| ttls.uses.iter().map(|used| used.ttl)).max();
+        let known = self.longest.max(noted.unwrap_or_default());
         if record.value.is_none() && op.lost_nothing.is_none() {
-            return Some(Step::LostNothing(before.map_or(Duration::ZERO, |before| before.longest)));
+            // Whoever does not say for how long its own lease is to live cannot tell how far back others may rely.
+            let own = op.opens_for().unwrap_or(LONGEST_TTL);
+            return Some(Step::LostNothing(own.max(known)));
         }
         let chance = (env.chance, env.chance as u64);
-        match contact::arrive(record, heard.life, before, op.lost_nothing, chance) {
+        match contact::arrive(record, heard.life, (before, known), op.lost_nothing, chance) {
             Some(Decision::Commit(change, ())) => {
                 let changes = vec![(None, *change, Said1::Onward)];
                 Some(self.committing(env, op, changes))
@@ -603,11 +640,11 @@ impl Client {
         }
         if !op.verified {
             op.verified = true;
-            op.fresh_from = env.at;
+            op.fresh_from = self.next_order();
             let keys =
                 op.verify.iter().flat_map(|(_, _, expected)| expected.iter().map(|(key, _)| key.clone()));
             let keys = keys.collect();
-            return Some(Self::reading(env, op, keys));
+            return Some(self.reading(env, op, keys));
         }
         op.verified = false;
         for (part, said, expected) in core::mem::take(&mut op.verify) {
@@ -646,7 +683,7 @@ impl Client {
             }
         }
         if !keys.is_empty() {
-            return Self::reading(env, op, keys);
+            return self.reading(env, op, keys);
         }
         if !first.is_empty() {
             let mut known = BTreeSet::new();
@@ -787,7 +824,7 @@ impl Client {
         let wanted = names.iter().filter(unread).filter(believed).take(BATCH);
         keys.extend(wanted.map(|name| Key::Resource(name.clone())));
         if !keys.is_empty() {
-            return Some(Self::reading(env, op, keys));
+            return Some(self.reading(env, op, keys));
         }
         let seats = names.iter().filter_map(|name| {
             let (_, resource) = view.resource(name)?;
@@ -806,7 +843,7 @@ impl Client {
             let found = seats.filter_map(|(name, seat)| {
                 Some(Notice { resource: name.clone(), token: seat.grant.token, wish: seat.wish? })
             });
-            let found: Vec<Notice> = found.take(NOTICES).collect();
+            let found: Vec<Notice> = found.collect();
             if let Some(mine) = self.mine.get_mut(&lease) {
                 mine.found = found;
             }
@@ -815,8 +852,8 @@ impl Client {
         None
     }
 
-    fn reading(env: &Env, op: &mut Operation, keys: BTreeSet<Key>) -> Step {
-        op.sent = Some(Sent { at: env.at, changes: Vec::new() });
+    fn reading(&mut self, env: &Env, op: &mut Operation, keys: BTreeSet<Key>) -> Step {
+        op.sent = Some(Sent { at: env.at, order: self.next_order(), changes: Vec::new() });
         Step::Read(keys.into_iter().collect())
     }
 
@@ -828,6 +865,7 @@ impl Client {
     ) -> Step {
         let Some(heard) = self.life else { return Step::Wait(Duration::ZERO) };
         op.attempts += 1;
+        let order = self.next_order();
         let most = self.capabilities.most_changes.max(1);
         let mut sent = Vec::new();
         for (index, (part, change, said)) in changes.into_iter().take(most).enumerate() {
@@ -838,12 +876,12 @@ impl Client {
             let revisions = change.put.iter().map(|(key, _)| revision(key)).collect();
             let sending = Sending { change, version, revisions };
             if let Some(lease) = op.lease() {
-                self.doubt(env, lease, &sending);
+                self.doubt(order, lease, &sending);
             }
             sent.push((part, sending, said));
         }
         let sending = sent.iter().map(|(_, sending, _)| sending.clone()).collect();
-        op.sent = Some(Sent { at: env.at, changes: sent });
+        op.sent = Some(Sent { at: env.at, order, changes: sent });
         Step::Commit(heard.life, sending)
     }
 
@@ -881,10 +919,10 @@ impl Client {
 
     // ---- doubt ---------------------------------------------------------------------------------------------
 
-    fn doubt(&mut self, env: &Env, lease: LeaseId, sending: &Sending) {
+    fn doubt(&mut self, order: Order, lease: LeaseId, sending: &Sending) {
         for (name, version) in resources_of(sending) {
             let mine = self.mine.entry(lease).or_default();
-            mine.doubts.entry(name.clone()).or_default().push((version, env.at));
+            mine.doubts.entry(name.clone()).or_default().push((version, order));
         }
     }
 
@@ -959,6 +997,13 @@ impl Client {
                     mine.settled.insert(leave.resource.clone(), token.unwrap_or_default());
                     mine.found.retain(|notice| notice.resource != leave.resource);
                 }
+                if let Said::Released(released) = &answer {
+                    for (leave, released) in leaves.iter().zip(released) {
+                        if let Released::Again(claimed) = released {
+                            self.begins(lease, &leave.resource, *claimed);
+                        }
+                    }
+                }
                 answer
             }
             (Call::Renew, Said::Kept { mut notices, more }) => {
@@ -969,14 +1014,27 @@ impl Client {
                 let mine = self.mine.entry(lease).or_default();
                 mine.settled.retain(|name, _| stands(name));
                 mine.must_look |= more;
-                for notice in mine.found.drain(..) {
-                    if !notices.iter().any(|known| known.resource == notice.resource) {
-                        notices.push(notice);
-                    }
+                mine.found.retain(|found| !notices.iter().any(|known| known.resource == found.resource));
+                // What does not fit into this answer comes with the next.
+                let room = NOTICES.saturating_sub(notices.len()).min(mine.found.len());
+                notices.extend(mine.found.drain(..room));
+                Said::Kept { notices, more: more || !mine.found.is_empty() }
+            }
+            (Call::Claim(wants), Said::Claimed(claimed)) => {
+                for (want, claimed) in wants.iter().zip(&claimed) {
+                    self.begins(lease, &want.resource, *claimed);
                 }
-                Said::Kept { notices, more }
+                Said::Claimed(claimed)
             }
             (_, answer) => answer,
+        }
+    }
+
+    /// An ownership begins without the notices of those before it, however they ended.
+    fn begins(&mut self, lease: LeaseId, resource: &ResourceName, claimed: Claimed) {
+        if let Claimed::Granted(grant) = claimed {
+            let before = Token(grant.token.0.saturating_sub(1));
+            self.mine.entry(lease).or_default().settled.insert(resource.clone(), before);
         }
     }
 }
@@ -987,6 +1045,14 @@ impl Operation {
         match &self.act {
             Act::Call(request, _) => Some(request.lease),
             Act::Job(step) => Some(step.holder.lease),
+            _ => None,
+        }
+    }
+
+    /// The ttl of the lease that it opens.
+    fn opens_for(&self) -> Option<Duration> {
+        match &self.act {
+            Act::Call(Request { call: Call::Open { ttl, .. }, .. }, _) => Some(*ttl),
             _ => None,
         }
     }
@@ -1068,9 +1134,9 @@ impl Mine {
 
     /// A linearizable answer shows this version: a commit that was sent before and expects another is not applied any
     /// more.
-    fn see(&mut self, name: &ResourceName, version: Version, asked_at: Moment) {
+    fn see(&mut self, name: &ResourceName, version: Version, asked: Order) {
         if let Some(doubts) = self.doubts.get_mut(name) {
-            doubts.retain(|(doubted, sent_at)| *doubted == version || !asked_at.has_surely_reached(*sent_at));
+            doubts.retain(|(doubted, sent)| *doubted == version || asked < *sent);
             if doubts.is_empty() {
                 self.doubts.remove(name);
             }

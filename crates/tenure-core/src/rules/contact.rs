@@ -15,11 +15,11 @@ pub(super) struct Before {
 }
 
 /// What has to be written before anything else is decided in this life of the store; nothing if all is as it should be.
-/// `lost_nothing`: the store can show that it has lost no data, which is asked where the record is missing.
+/// `known` is the longest ttl that the process knows of, which counts where the record is missing. `lost_nothing`: the store can show that it has lost no data, which is asked where the record is missing.
 pub(super) fn arrive(
     record: &Record,
     life: Incarnation,
-    before: Option<Before>,
+    (before, known): (Option<Before>, Duration),
     lost_nothing: Option<bool>,
     (secret, mark): (u128, u64),
 ) -> Option<Decision<()>> {
@@ -30,7 +30,7 @@ pub(super) fn arrive(
         None => {
             let clean = lost_nothing == Some(true) && before.is_none();
             let quarantine = if clean { None } else { quarantine(before.map(|before| before.life)) };
-            Meta { life, longest: brought, quarantine, floor: Token(0), secret, rest: Rest::new() }
+            Meta { life, longest: brought.max(known), quarantine, floor: Token(0), secret, rest: Rest::new() }
         }
         Some(meta) if meta.life != life => Meta {
             life,

@@ -282,11 +282,19 @@ pub struct Record {
     pub seen: Seen,
 }
 
+/// The order of what a process sends and hears. Two readings of a clock can be equal, also when one of them was before
+/// the other; these never are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Order(pub u64);
+
 /// When a process has seen a version of a record, on its own clocks and on the store's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seen {
-    /// When what showed it was asked for. Records that came by themselves, with a hint, were never asked for.
-    pub asked_at: Option<Moment>,
+    /// Where in the order of what this process did it was asked for. Records that came by themselves, with a hint,
+    /// were never asked for.
+    pub asked: Option<Order>,
+    /// Where in that order it arrived last.
+    pub arrived: Order,
     /// When this version first arrived.
     pub first_at: Moment,
     /// When it arrived last.
@@ -328,14 +336,14 @@ impl Record {
         let Some(known) = known else { return Some(self) };
         if self.version == known.version {
             let seen = Seen { first_at: known.seen.first_at, marked_at: known.seen.marked_at, ..self.seen };
-            let seen = Seen { asked_at: seen.asked_at.or(known.seen.asked_at), ..seen };
+            let seen = Seen { asked: seen.asked.or(known.seen.asked), ..seen };
             if known.seen.least_now <= seen.least_now {
                 let seen = Seen { least_now: known.seen.least_now, ..seen };
                 return Some(Self { stamp: known.stamp, value: known.value.clone(), seen, ..self });
             }
             return Some(Self { seen, ..self });
         }
-        let asked_later = self.seen.asked_at.is_some_and(|asked| asked.has_surely_reached(known.seen.at));
+        let asked_later = self.seen.asked.is_some_and(|asked| asked > known.seen.arrived);
         if !asked_later && self.revision <= known.revision {
             return None;
         }

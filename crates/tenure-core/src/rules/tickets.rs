@@ -240,7 +240,11 @@ impl<'a> Draft<'a> {
             return;
         }
         self.changed = true;
-        self.freed |= want.tickets.count() > self.resource.tickets;
+        if want.tickets.count() > self.resource.tickets {
+            // The new tickets are free from now on: those who come first have their steps.
+            (self.freed, self.freed_for, self.resource.freed) = (true, Duration::ZERO, None);
+            self.resource.frees += 1;
+        }
         (self.resource.set_by, self.resource.tickets) = (set_by, want.tickets.count());
         for seat in &mut self.resource.seats {
             if seat.grant.ticket.0 >= want.tickets.count() {
@@ -293,6 +297,13 @@ impl<'a> Draft<'a> {
         if !first.is_empty() && !view.planted.has(Bug::TakeBeforeEnd) {
             return Err(Decision::First(first));
         }
+        self.vacate_ended(over);
+        Ok(())
+    }
+
+    /// Frees the tickets of these owners, whose leases have ended.
+    fn vacate_ended(&mut self, over: Vec<(Seat, super::records::Ended)>) {
+        let view = self.view;
         for (seat, ended) in over {
             self.freed = true;
             let (worker, ended_for) = match view.lease(seat.lease) {
@@ -310,7 +321,6 @@ impl<'a> Draft<'a> {
             self.resource.vacate(seat.grant.token, freed);
             self.note(at, worker, seat.grant, ended.why.into());
         }
-        Ok(())
     }
 
     fn note(&mut self, at: Time, worker: crate::names::Label, grant: Grant, what: Happened) {
@@ -355,10 +365,7 @@ impl<'a> Draft<'a> {
         {
             return decision;
         }
-        let later = match ahead <= WATCHFUL && !self.view.planted.has(Bug::LookTooLate) {
-            true => step(own.lease.ttl) * u32::try_from(ahead).unwrap_or(u32::MAX),
-            false => own.lease.ttl,
-        };
+        let later = self.later(own, ahead);
         let claimed = match (quarantine, turn) {
             (Some(left), _) => waiting(ahead, left.saturating_add(later), Why::Quarantine),
             (None, Turn::In(left)) => waiting(ahead, left, Why::Turn),
@@ -386,7 +393,13 @@ impl<'a> Draft<'a> {
     fn queue_again(mut self, own: &Own<'_>) -> Decision<Claimed> {
         let quarantine = self.view.quarantine();
         let view = self.view;
-        // What was seen of them may be long ago: only an end is sure to be one still.
+        // What was seen of the others may be long ago: only an end is sure to be one still.
+        let ended = |seat: &Seat| match view.standing(seat.lease) {
+            Some(Standing::Ended(ended)) => Some((seat.clone(), ended)),
+            _ => None,
+        };
+        let over = self.resource.seats.iter().filter_map(ended).collect();
+        self.vacate_ended(over);
         let lives = |lease: LeaseId| !matches!(view.standing(lease), Some(Standing::Ended(_)));
         let living = self.resource.queue.iter().filter(|place| lives(place.lease));
         let lowest = living.map(|place| place.priority).min();
@@ -399,10 +412,11 @@ impl<'a> Draft<'a> {
         {
             return Decision::commit(unlimited(*change), claimed);
         }
+        let later = self.later(own, ahead);
         let claimed = match (quarantine, self.turn(ahead, step(own.lease.ttl))) {
-            (Some(left), _) => waiting(ahead, left, Why::Quarantine),
+            (Some(left), _) => waiting(ahead, left.saturating_add(later), Why::Quarantine),
             (None, Turn::In(left)) => waiting(ahead, left, Why::Turn),
-            (None, _) => waiting(ahead, self.first_to_end(), Why::Taken),
+            (None, _) => waiting(ahead, self.first_to_end().saturating_add(later), Why::Taken),
         };
         self.resource.join(own.id, lowest.unwrap_or(0), 0, step(own.lease.ttl));
         Decision::commit(unlimited(self.change(own, Some(own.id))), claimed)
@@ -441,6 +455,14 @@ impl<'a> Draft<'a> {
             Turn::Now(self.resource.freed.map(|freed| freed + step * steps))
         } else {
             Turn::In(left)
+        }
+    }
+
+    /// How much later than the head somebody with so many before it looks: a step each, and far back a ttl.
+    fn later(&self, own: &Own<'_>, ahead: usize) -> Duration {
+        match ahead <= WATCHFUL && !self.view.planted.has(Bug::LookTooLate) {
+            true => step(own.lease.ttl) * u32::try_from(ahead).unwrap_or(u32::MAX),
+            false => own.lease.ttl,
         }
     }
 

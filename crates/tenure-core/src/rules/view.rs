@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
 use super::keys::Key;
-use super::records::{Ended, Lease, Meta, Record, Resource, Time};
+use super::records::{Ended, Lease, Meta, Order, Record, Resource, Time};
 use crate::message::{Closing, LeaseId};
 use crate::moment::{Moment, StoreTime};
 use crate::names::ResourceName;
@@ -20,7 +20,7 @@ pub(super) struct View<'a> {
     /// Now, on the worker's clocks.
     pub(super) at: Moment,
     /// What was asked for after this is fresh.
-    pub(super) fresh_from: Moment,
+    pub(super) fresh_from: Order,
     /// The latest store time that the worker's own clock can vouch for.
     pub(super) judged_by: Option<StoreTime>,
     /// The store's wall clock, as far as it is known, in microseconds since 1970.
@@ -48,8 +48,8 @@ impl<'a> View<'a> {
 
     /// Whether the record was read for this request.
     pub(super) fn is_fresh(&self, record: &Record) -> bool {
-        let fresh = |asked: Moment| asked.has_surely_reached(self.fresh_from);
-        record.seen.asked_at.is_some_and(fresh) || self.planted.has(Bug::WaitingFromCache)
+        let fresh = |asked: Order| asked > self.fresh_from;
+        record.seen.asked.is_some_and(fresh) || self.planted.has(Bug::WaitingFromCache)
     }
 
     pub(super) fn has_fresh(&self, key: &Key) -> bool {

@@ -54,7 +54,7 @@ impl Worker {
     /// Watches the store's clock. Who could vouch for little was told to look again as much too late: once it can vouch for
     /// more, by what counts as slow, all look as much sooner.
     fn observe(&mut self, now: Now, request: &Request, stamp: Stamp) {
-        self.longest = self.longest.max(stamp.longest);
+        self.longest = self.timing.ttl().max(stamp.longest);
         self.watch.note(now.at, request.asked_at, stamp.shown, self.timing.ttl(), self.longest);
         let (Some(vouch), Some(before)) = (self.watch.vouch(self.longest), self.looks_by) else { return };
         let gained = vouch.at(now.at).since(before.at(now.at));

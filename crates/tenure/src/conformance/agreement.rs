@@ -3,6 +3,17 @@
 //! The ledger goes by the store's own time, as the stamps tell it. Where the store's clock moved while it was
 //! asked, either end is good enough: a lease that runs out in between may be judged both ways. Tokens follow the
 //! store's wall clock; so they have to grow, and are compared by the terms that they belong to.
+//!
+//! The ledger's rules are older than those of the stores. Where they differ on purpose, what is asked of the ledger is
+//! translated ([`Round::to_the_ledger`], [`Round::catch_up`]), so that everything is compared all the same:
+//!
+//! - Numbers order renewals only. So only renewals come late.
+//! - Only a lease that was ended is dead. So the ledger does not judge who opens again, renews or releases.
+//! - A worker whose lease has run out is granted nothing until it renews. So it does not claim.
+//! - A claim ends owners that ran out, but no waiters. Those that the ledger ends are closed in the store.
+//! - A worker that leaves in order releases first, at that time. So it leaves before its lease has run out.
+//! - A release of what is not held is `Free` also under a dead lease.
+//! - The steps to a free ticket count from when the last ticket of the resource was freed, whichever that was.
 
 mod compare;
 mod jobs;
@@ -10,7 +21,11 @@ mod moves;
 
 use std::time::{Duration, Instant};
 
-use tenure_core::{Asked, Call, Here, LeaseId, Ledger, ResourceName, StoreTime, Token};
+use std::collections::BTreeMap;
+
+use tenure_core::{
+    Asked, Call, Closing, Happened, Here, LeaseId, Ledger, Request, ResourceName, Said, StoreTime, Token,
+};
 
 use self::compare::{Tokens, same_entries, same_said, same_view};
 use self::moves::{Move, Player, Sent};
@@ -81,6 +96,8 @@ struct Round<'a, F> {
     resources: Vec<ResourceName>,
     players: Vec<Player>,
     tokens: Tokens,
+    /// When a ticket of each resource was freed last, or added: the store keeps no more of it.
+    freed: BTreeMap<ResourceName, StoreTime>,
     /// The most by which the store's clock moved while it was asked something.
     slack: Duration,
 }
@@ -91,8 +108,8 @@ impl<'a, F: Fixture> Round<'a, F> {
         let ledger = Ledger::new(world.stamp().incarnation);
         let mut chance = Chance::new(seed);
         let resources = (0..=chance.below(3)).map(|number| name(&format!("job-{seed}-{number}"))).collect();
-        let (players, tokens) = (vec![], Tokens::default());
-        Self { world, ledger, chance, theme, seed, step: 0, resources, players, tokens, slack: ZERO }
+        let (players, tokens, freed) = (vec![], Tokens::default(), BTreeMap::new());
+        Self { world, ledger, chance, theme, seed, step: 0, resources, players, tokens, freed, slack: ZERO }
     }
 
     async fn play(mut self) {
@@ -128,20 +145,60 @@ impl<'a, F: Fixture> Round<'a, F> {
         self.slack = self.slack.max(after.since(before));
 
         let said = self.tokens.in_terms(&call, answer.said.clone());
-        let request = request(lease, seq, judged_by, ZERO, call);
+        let request = self.to_the_ledger(request(lease, seq, judged_by, ZERO, call));
         let now = answer.stamp.now;
         let mut expected = vec![];
         for at in [now, before, after, earlier(now, self.slack), now + self.slack] {
             let mut ledger = self.ledger.clone();
+            for (resource, freed_at) in &self.freed {
+                ledger.count_steps_from(resource.as_str(), *freed_at);
+            }
             let ours = ledger.apply(self.here(at), &request);
             if same_said(&said, &ours.said, self.slack) && ours.stamp.longest == answer.stamp.longest {
-                self.ledger = ledger;
+                self.catch_up(ledger, at).await;
                 return;
             }
             expected.push(ours);
         }
         let who = self.label_of(lease);
         self.differ(&format!("{who} sent {request:?}"), &answer, &expected[0]);
+    }
+
+    /// The same request as the ledger has to be asked: it must not judge the one who asks, unless for a claim. Who has
+    /// run out does not claim, and a claim judges the others by the same time in both.
+    fn to_the_ledger(&self, request: Request) -> Request {
+        match request.call {
+            Call::Open { .. } | Call::Renew => {
+                Request { judged_by: Some(StoreTime::from_micros(0)), ..request }
+            }
+            _ => request,
+        }
+    }
+
+    /// Goes on with what the ledger has become. Those whom it has ended on the way are closed in the store: it ends
+    /// waiters, too, and the store only drops them from the queue.
+    async fn catch_up(&mut self, ledger: Ledger, at: StoreTime) {
+        let before = std::mem::replace(&mut self.ledger, ledger);
+        for resource in self.resources.clone() {
+            let tickets =
+                |ledger: &Ledger| ledger.read(self.here(at), resource.as_str()).map(|view| view.tickets);
+            let raised = tickets(&self.ledger) > tickets(&before);
+            // Before all time nobody has run out: these are the endings of those who were ended.
+            let records = self.ledger.history(self.here(StoreTime::from_micros(0))).into_iter();
+            let endings =
+                records.filter(|record| record.resource == resource && record.what != Happened::Granted);
+            let freed_at = endings.map(|record| record.at).chain(raised.then_some(at)).max();
+            if let Some(freed_at) = freed_at {
+                let known = self.freed.entry(resource).or_insert(freed_at);
+                *known = freed_at.max(*known);
+            }
+        }
+        let ended = |lease: &LeaseId| before.expiry(*lease).is_some() && self.ledger.expiry(*lease).is_none();
+        let ended: Vec<LeaseId> = self.players.iter().map(|player| player.lease).filter(ended).collect();
+        for lease in ended {
+            let said = self.world.send_next(lease, Call::Close(Closing::Expired)).await;
+            assert_eq!(said, Said::Closed);
+        }
     }
 
     /// An operator's wish: to hand over, to a successor or not, or an eviction.
@@ -177,7 +234,7 @@ impl<'a, F: Fixture> Round<'a, F> {
                 tokens.sort();
             }
             if ours == said {
-                self.ledger = ledger;
+                self.catch_up(ledger, at).await;
                 return;
             }
             expected.push(ours);

@@ -1,8 +1,6 @@
 //! The one judgement of life: by the store's clock as far as the caller's own can vouch for it; death is stable.
 
-use std::time::Duration;
-
-use tenure_core::{Call, Closing, Leaving, Said, StoreTime, Wish};
+use tenure_core::{Call, Closing, Leaving, Released, Said, StoreTime, Wish};
 
 use super::Fixture;
 use super::world::*;
@@ -23,20 +21,25 @@ pub async fn an_owner_lives_in_front_of_a_worker_that_vouches_for_an_earlier_tim
     waiting(world.claim(b).await);
 }
 
-/// `open`, `renew`, `claim` and `release` judge their own lease by what the worker vouches for.
-pub async fn every_call_judges_its_own_lease_by_what_the_worker_vouches_for(fixture: impl Fixture) {
+/// A worker whose lease has run out by the store's clock is given nothing before it has renewed, whatever it vouches
+/// for. Asking does not end its lease.
+pub async fn a_worker_that_ran_out_is_given_nothing_until_it_renews(fixture: impl Fixture) {
     let mut world = World::of(fixture);
-    let mut workers = vec![];
-    for label in ["a", "b", "c", "d"] {
-        workers.push(world.open_for(label, SHORT).await);
-    }
-    let before = ran_out(&mut world).await;
-    world.judged_by = Some(before);
+    for vouches in [true, false] {
+        let a = world.open_for("a", SHORT).await;
+        let before = ran_out(&mut world).await;
+        world.judged_by = vouches.then_some(before);
 
-    assert_eq!(world.open_again(workers[0], "a", SHORT).await, Said::Opened);
-    assert_eq!(world.renew(workers[1]).await, kept());
-    granted(world.claim_at(workers[2], "x").await);
-    assert_eq!(world.leave(workers[3], "y", Leaving::Released).await, tenure_core::Released::Free);
+        assert_eq!(world.open_again(a, "a", SHORT).await, Said::Opened);
+        waiting(world.claim(a).await);
+        assert_eq!(world.leave(a, "other", Leaving::Released).await, Released::Free);
+        assert!(world.held(a).await.is_empty());
+
+        assert_eq!(world.renew(a).await, kept());
+        granted(world.claim(a).await);
+        world.judged_by = None;
+        world.close(a, Closing::Left).await;
+    }
 }
 
 /// A claim judges waiters by the same time as owners: one that lives by it comes first.
@@ -51,6 +54,7 @@ pub async fn a_waiter_lives_in_front_of_a_worker_that_vouches_for_an_earlier_tim
     assert_eq!(waiting(world.claim(c).await).ahead, 1);
     world.release(a).await;
     assert_eq!(waiting(world.claim(c).await).ahead, 1);
+    assert_eq!(world.renew(b).await, kept());
     granted(world.claim(b).await);
 }
 
@@ -80,93 +84,38 @@ pub async fn an_owner_found_dead_by_a_claim_stays_dead(fixture: impl Fixture) {
     assert_eq!(world.owners().await, ["b"]);
 }
 
-/// The same for a waiter that was passed over.
-pub async fn a_waiter_found_dead_by_a_claim_stays_dead(fixture: impl Fixture) {
+/// A waiter that ran out loses its place to whoever comes across it, but its lease is not ended: it queues again.
+pub async fn a_waiter_that_ran_out_is_dropped_and_not_ended(fixture: impl Fixture) {
     let mut world = World::of(fixture);
     world.own("a").await;
     let b = world.wait_for("b", SHORT).await;
-    let before = ran_out(&mut world).await;
+    ran_out(&mut world).await;
 
-    world.wait("c").await;
-    world.judged_by = Some(before);
+    let c = world.open("c").await;
+    assert_eq!(waiting(world.claim(c).await).ahead, 0);
 
-    assert_eq!(world.renew(b).await, Said::Gone);
+    assert_eq!(world.renew(b).await, kept());
+    assert_eq!(world.waiters().await, ["c"]);
+    assert_eq!(waiting(world.claim(b).await).ahead, 1);
+    assert_eq!(world.waiters().await, ["c", "b"]);
 }
 
-/// Whichever call finds that its own lease has run out marks it.
-pub async fn whoever_finds_its_own_lease_run_out_marks_it_dead(fixture: impl Fixture) {
+/// A renewal that is late neither extends nor ends a lease that has run out.
+pub async fn a_late_renewal_of_a_lease_that_ran_out_changes_nothing(fixture: impl Fixture) {
     let mut world = World::of(fixture);
-    for call in [Call::Renew, claim_of(JOB), release_of(JOB)] {
-        let a = world.open_for("a", SHORT).await;
-        let before = ran_out(&mut world).await;
-
-        assert_eq!(world.send_next(a, call.clone()).await, Said::Gone, "{call:?}");
-        world.judged_by = Some(before);
-        assert_eq!(world.renew(a).await, Said::Gone, "{call:?}");
-        world.judged_by = None;
-    }
-}
-
-/// A renewal that is late does not get to judge: what it vouched for may be from before the clock went back.
-pub async fn a_late_renewal_is_stale_before_it_judges_anything(fixture: impl Fixture) {
-    let mut world = World::of(fixture);
-    let a = world.open_for("a", SHORT).await;
+    let a = world.own_for("a", SHORT).await;
     world.send(a, 90, Call::Renew).await;
-    let before = ran_out(&mut world).await;
+    ran_out(&mut world).await;
 
     assert_eq!(world.send(a, 80, Call::Renew).await, Said::Stale);
 
-    world.judged_by = Some(before);
+    assert!(world.owners().await.is_empty(), "it has run out still");
     assert_eq!(world.send(a, 91, Call::Renew).await, kept());
+    assert_eq!(world.owners().await, ["a"]);
 }
 
-/// A claim that a later renewal has overtaken judges nobody, but takes what is free.
-pub async fn an_overtaken_claim_takes_what_is_free_but_judges_nobody(fixture: impl Fixture) {
-    let mut world = World::of(fixture);
-    let owner = world.own_for("owner", SHORT).await;
-    let late = world.open("late").await;
-    world.send(late, 90, Call::Renew).await;
-    let before = ran_out(&mut world).await;
-
-    let look = waiting(only_claimed(world.send(late, 80, claim_of(JOB)).await));
-    assert_about(look.look_again, Duration::from_millis(1));
-    world.judged_by = Some(before);
-    assert_eq!(world.renew(owner).await, kept());
-
-    world.judged_by = None;
-    world.close(owner, Closing::Left).await;
-    granted(only_claimed(world.send(late, 81, claim_of(JOB)).await));
-}
-
-/// The same for its own lease: an overtaken claim or release does not end it. A claim is given nothing, though,
-/// if the lease has run out as far as it can tell.
-pub async fn an_overtaken_request_does_not_end_its_own_lease(fixture: impl Fixture) {
-    let mut world = World::of(fixture);
-    let a = world.open_for("a", SHORT).await;
-    world.send(a, 90, Call::Renew).await;
-    let before = ran_out(&mut world).await;
-
-    waiting(only_claimed(world.send(a, 80, claim_of(JOB)).await));
-    only_released(world.send(a, 81, release_of(JOB)).await);
-
-    world.judged_by = Some(before);
-    assert_eq!(world.send(a, 91, Call::Renew).await, kept());
-}
-
-/// An `open` that comes again after the lease has run out is told so, and marks nobody.
-pub async fn a_late_repetition_of_an_open_marks_nobody(fixture: impl Fixture) {
-    let mut world = World::of(fixture);
-    let a = world.open_for("a", SHORT).await;
-    let before = ran_out(&mut world).await;
-
-    assert_eq!(world.open_again(a, "a", SHORT).await, Said::Gone);
-
-    world.judged_by = Some(before);
-    assert_eq!(world.renew(a).await, kept());
-}
-
-/// Only `renew`, `claim` and `release` mark; and a claim marks only those at the resources that it names.
-pub async fn reading_asking_evicting_and_what_others_do_elsewhere_mark_nobody(fixture: impl Fixture) {
+/// Only a claim ends others, and only owners of the resources that it names.
+pub async fn reading_asking_evicting_and_what_others_do_elsewhere_end_nobody(fixture: impl Fixture) {
     let mut world = World::of(fixture);
     let a = world.open_for("a", SHORT).await;
     let token = granted(world.claim(a).await).token;

@@ -1,6 +1,6 @@
 //! `open`, `renew`, `close`, `held`, and what every answer tells.
 
-use tenure_core::{Call, Closing, Happened, Holding, Metadata, Said, Ticket};
+use tenure_core::{Call, Closing, Happened, Holding, Metadata, Released, Said, Ticket};
 
 use super::Fixture;
 use super::world::*;
@@ -16,23 +16,37 @@ pub async fn a_lease_lives_as_long_as_it_is_renewed(fixture: impl Fixture) {
     }
 }
 
-/// Whoever does not renew is gone when the ttl is over, for every call.
-pub async fn a_lease_that_is_not_renewed_runs_out(fixture: impl Fixture) {
+/// A lease that ran out, and that nobody has ended, goes on with its next renewal, and keeps what it holds.
+pub async fn a_lease_that_ran_out_and_was_not_ended_is_renewed(fixture: impl Fixture) {
     let mut world = World::of(fixture);
-    let lives = world.open("lives").await;
-    let [a, b, c] =
-        [world.own_for("a", SHORT).await, world.open_for("b", SHORT).await, world.open_for("c", SHORT).await];
+    let a = world.open_for("a", SHORT).await;
+    let grant = granted(world.claim(a).await);
+    world.pass(SHORT * 2).await;
+    assert!(world.owners().await.is_empty(), "it has run out");
 
+    assert_eq!(world.renew(a).await, kept());
+
+    assert_eq!((world.owners().await, world.held(a).await), (vec!["a".into()], vec![JOB.into()]));
+    assert_eq!(granted(world.claim(a).await), grant);
+    let b = world.open("b").await;
+    waiting(world.claim(b).await);
+}
+
+/// The claim that takes over from an owner that ran out ends its lease. From then on it is gone, for every call.
+pub async fn an_owner_that_ran_out_is_ended_by_the_claim_that_takes_over(fixture: impl Fixture) {
+    let mut world = World::of(fixture);
+    let a = world.own_for("a", SHORT).await;
+    granted(world.claim_at(a, "other").await);
     world.pass(SHORT).await;
 
-    assert_eq!(world.renew(a).await, Said::Gone);
-    assert_eq!(world.send_next(b, claim_of(JOB)).await, Said::Gone);
-    assert_eq!(world.send_next(c, release_of(JOB)).await, Said::Gone);
-    for dead in [a, b, c] {
-        assert_eq!(world.renew(dead).await, Said::Gone);
-        assert_eq!(world.send_next(dead, Call::Held).await, Said::Gone);
+    let b = world.own("b").await;
+
+    for call in [Call::Renew, claim_of(JOB), claim_of("third"), Call::Held] {
+        assert_eq!(world.send_next(a, call.clone()).await, Said::Gone, "{call:?}");
     }
-    assert_eq!(world.renew(lives).await, kept());
+    assert_eq!(world.open_again(a, "a", SHORT).await, Said::Gone);
+    assert_eq!(world.owners().await, ["b"]);
+    granted(world.claim_at(b, "other").await);
 }
 
 /// The new expiry is the store's time of the renewal plus the ttl that the lease was opened with.
@@ -52,6 +66,7 @@ pub async fn a_renewal_counts_from_the_clock_of_the_store(fixture: impl Fixture)
 /// An `open` that is sent again, because its answer was lost, neither extends the lease nor renames it.
 pub async fn opening_a_lease_again_changes_nothing(fixture: impl Fixture) {
     let mut world = World::of(fixture);
+    let b = world.open("b").await;
     let a = world.open_for("a", SHORT * 2).await;
     let expires_at = world.answered_at() + SHORT * 2;
     granted(world.claim(a).await);
@@ -61,30 +76,35 @@ pub async fn opening_a_lease_again_changes_nothing(fixture: impl Fixture) {
 
     assert_eq!((world.owners().await, world.held(a).await), (vec!["a".into()], vec![JOB.into()]));
     world.pass_until(expires_at).await;
+    granted(world.claim(b).await);
     assert_eq!(world.renew(a).await, Said::Gone);
 }
 
-/// A late `open` is not a second life.
+/// A late `open` is not a second life: neither for a lease that was closed, nor for one that ran out and was ended.
 pub async fn a_late_open_does_not_make_a_dead_lease_again(fixture: impl Fixture) {
     let mut world = World::of(fixture);
-    let (closed, run_out) = (world.open("closed").await, world.open_for("run out", SHORT).await);
+    let (closed, run_out) = (world.open("closed").await, world.own_for("run out", SHORT).await);
     world.close(closed, Closing::Left).await;
     world.pass(SHORT).await;
+    world.own("next").await;
 
     for dead in [closed, run_out] {
         assert_eq!(world.open_again(dead, "late", LONG).await, Said::Gone);
         assert_eq!(world.renew(dead).await, Said::Gone);
     }
+    assert_eq!(world.owners().await, ["next"]);
 }
 
-/// An unknown lease is gone, and asking in its name creates neither a lease nor a resource.
+/// An unknown lease is gone, and asking in its name creates neither a lease nor a resource. It holds nothing, so a
+/// release finds nothing to do.
 pub async fn an_unknown_lease_is_gone_and_nothing_is_created(fixture: impl Fixture) {
     let mut world = World::of(fixture);
     let unknown = fresh();
 
-    for call in [Call::Renew, claim_of(JOB), release_of(JOB), Call::Held] {
+    for call in [Call::Renew, claim_of(JOB), step_down_of(JOB), Call::Held] {
         assert_eq!(world.send_next(unknown, call.clone()).await, Said::Gone, "{call:?}");
     }
+    assert_eq!(world.release(unknown).await, Released::Free);
     assert_eq!(world.send_next(unknown, Call::Close(Closing::Left)).await, Said::Closed);
 
     assert_eq!(world.renew(unknown).await, Said::Gone);
@@ -101,10 +121,12 @@ pub async fn closing_an_unknown_lease_does_not_forbid_it(fixture: impl Fixture) 
     assert_eq!(world.open_again(unknown, "a", LONG).await, Said::Opened);
 }
 
-/// A renewal that arrives twice, or late, extends nothing.
+/// A renewal whose number is not above the last one's extends nothing: it is late, or somebody else renews this lease.
+// req: S6
 pub async fn a_repeated_or_older_renewal_is_stale_and_extends_nothing(fixture: impl Fixture) {
     let mut world = World::of(fixture);
-    let a = world.open_for("a", SHORT * 2).await;
+    let b = world.open("b").await;
+    let a = world.own_for("a", SHORT * 2).await;
     assert_eq!(world.send(a, 7, Call::Renew).await, kept());
     let expires_at = world.answered_at() + SHORT * 2;
 
@@ -113,10 +135,11 @@ pub async fn a_repeated_or_older_renewal_is_stale_and_extends_nothing(fixture: i
     assert_eq!(world.send(a, 6, Call::Renew).await, Said::Stale);
 
     world.pass_until(expires_at).await;
+    granted(world.claim(b).await);
     assert_eq!(world.send(a, 8, Call::Renew).await, Said::Gone);
 }
 
-/// Claims and releases with higher numbers do not make a renewal stale.
+/// Neither the opening nor claims and releases with higher numbers make a renewal stale.
 pub async fn renewals_are_compared_with_renewals_only(fixture: impl Fixture) {
     let mut world = World::of(fixture);
     let a = world.open("a").await;
@@ -126,7 +149,18 @@ pub async fn renewals_are_compared_with_renewals_only(fixture: impl Fixture) {
     assert_eq!(world.send(a, 3, Call::Renew).await, kept());
 }
 
-/// Whatever the reason, a closed lease is over for every call, and its ticket is free.
+/// Numbers are compared within one lease: what one worker renews does not make another's renewal stale.
+pub async fn renewals_of_one_worker_do_not_make_those_of_another_stale(fixture: impl Fixture) {
+    let mut world = World::of(fixture);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    assert_eq!(world.send(a, 90, Call::Renew).await, kept());
+
+    assert_eq!(world.send(b, 1, Call::Renew).await, kept());
+    assert_eq!(world.send(b, 1, Call::Renew).await, Said::Stale);
+}
+
+/// Whatever the reason, a closed lease is over for every call, and its ticket is free. A release in its name frees
+/// nothing of others.
 pub async fn a_closed_lease_is_gone(fixture: impl Fixture) {
     let mut world = World::of(fixture);
 
@@ -134,10 +168,12 @@ pub async fn a_closed_lease_is_gone(fixture: impl Fixture) {
         let a = world.own("a").await;
         world.close(a, why).await;
 
-        for call in [Call::Renew, claim_of(JOB), release_of(JOB), Call::Held] {
+        for call in [Call::Renew, claim_of(JOB), step_down_of(JOB), Call::Held] {
             assert_eq!(world.send_next(a, call.clone()).await, Said::Gone, "{why:?} {call:?}");
         }
         let b = world.own("b").await;
+        assert_eq!(world.release(a).await, Released::Free);
+        assert_eq!((world.owners().await, world.held(b).await), (vec!["b".into()], vec![JOB.into()]));
         world.close(b, Closing::Left).await;
     }
 }
@@ -225,20 +261,18 @@ pub async fn the_time_on_the_answers_runs(fixture: impl Fixture) {
     assert!(went_by >= SHORT * 9 / 10 && went_by < SHORT * 20, "{went_by:?} instead of {SHORT:?}");
 }
 
-/// The longest ttl that anybody opened or has heard of is kept, and told to everybody.
-pub async fn the_greatest_of_the_longest_ttls_is_kept_and_told(fixture: impl Fixture) {
+/// The longest ttl in use is told to everybody, and is not forgotten as soon as its lease ends.
+pub async fn the_longest_ttl_is_kept_and_told(fixture: impl Fixture) {
     let mut world = World::of(fixture);
-    let a = world.open_for("a", LONG).await;
-    world.open_for("b", LONG / 2).await;
-    assert_eq!(world.stamp().longest, LONG);
+    let a = world.open_for("a", LONG / 2).await;
+    assert_eq!(world.stamp().longest, LONG / 2);
 
-    world.heard = LONG * 2;
-    world.claim(a).await;
+    let b = world.open_for("b", LONG * 2).await;
+    world.renew(a).await;
     assert_eq!(world.stamp().longest, LONG * 2);
 
-    world.heard = LONG * 3;
+    world.close(b, Closing::Left).await;
     world.open_for("c", LONG).await;
-    world.heard = ZERO;
     world.renew(a).await;
-    assert_eq!(world.stamp().longest, LONG * 3);
+    assert_eq!(world.stamp().longest, LONG * 2);
 }

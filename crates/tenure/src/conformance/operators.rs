@@ -1,5 +1,7 @@
 //! `ask` and `evict`, and the notices that follow from them.
 
+use std::collections::BTreeSet;
+
 use tenure_core::{Asked, Call, Closing, Happened, NOTICES, Released, Said, Term, Token, Wish};
 
 use super::Fixture;
@@ -189,11 +191,11 @@ pub async fn a_wish_about_an_owner_that_was_closed_comes_too_late(fixture: impl 
     assert_eq!(world.history().await, [("a".into(), Happened::Granted), ("a".into(), Happened::Died)]);
 }
 
-/// An answer carries 64 notices at most, and says that there are more.
-pub async fn a_renewal_carries_at_most_64_notices_and_says_that_there_are_more(fixture: impl Fixture) {
+/// At most 16 notices stand in a lease. A renewal says when there are more, and those that follow bring the rest.
+pub async fn a_renewal_carries_16_notices_and_those_after_it_bring_the_rest(fixture: impl Fixture) {
     let mut world = World::of(fixture);
     let a = world.open_for("a", HOUR).await;
-    let resources: Vec<String> = (0..=NOTICES).map(|i| format!("job-{i}")).collect();
+    let resources: Vec<String> = (0..NOTICES + 16).map(|i| format!("job-{i}")).collect();
     let said = world.send_next(a, Call::Claim(resources.iter().map(|name| want(name)).collect())).await;
     let Said::Claimed(answers) = said else { panic!("a claim was answered {said:?}") };
     for (resource, answer) in resources.iter().zip(answers) {
@@ -201,10 +203,28 @@ pub async fn a_renewal_carries_at_most_64_notices_and_says_that_there_are_more(f
     }
 
     let (first, more) = world.notices(a).await;
-    world.leave(a, first[7].resource.as_str(), tenure_core::Leaving::Released).await;
-    let (all, no_more) = world.notices(a).await;
+    assert_eq!((first.len(), more), (16, true));
+    let all = world.all_notices(a, first, resources.len()).await;
 
-    assert_eq!((first.len(), more), (NOTICES, true));
-    assert_eq!((all.len(), no_more), (NOTICES, false));
-    assert!(!all.contains(&first[7]) && all.iter().all(|notice| notice.wish == Wish::Asked));
+    assert!(all.values().all(|notice| notice.wish == Wish::Asked));
+    assert_eq!(all.into_keys().collect::<BTreeSet<_>>(), resources.into_iter().collect());
+}
+
+/// However many notices there are, an eviction is told by name with the next renewal.
+pub async fn an_eviction_is_told_at_once_beside_any_number_of_notices(fixture: impl Fixture) {
+    let mut world = World::of(fixture);
+    let a = world.open_for("a", HOUR).await;
+    let mut tokens = vec![];
+    for number in 0..20 {
+        let resource = format!("job-{number}");
+        let token = granted(world.claim_at(a, &resource).await).token;
+        world.ask_at(&resource, token, None).await;
+        tokens.push((resource, token));
+    }
+
+    let (resource, token) = &tokens[19];
+    assert_eq!(world.evict_at(resource, *token).await, Asked::Done);
+
+    let (notices, _) = world.notices(a).await;
+    assert!(notices.contains(&notice_of(resource, *token, Wish::Evicted)), "{notices:?}");
 }

@@ -7,6 +7,9 @@ use tenure_core::{Closing, Ticket, Waiting, Why};
 use super::Fixture;
 use super::world::*;
 
+/// How many may wait for a resource with one ticket.
+const QUEUE: usize = 64 + 1;
+
 /// A place is taken once, with its priority; asking again does not move it.
 pub async fn a_waiter_is_queued_once_and_keeps_the_priority_of_its_place(fixture: impl Fixture) {
     let mut world = World::of(fixture);
@@ -182,8 +185,8 @@ pub async fn the_steps_of_a_dead_owners_ticket_count_from_the_end_of_its_lease(f
     assert_about(next.look_again, (ended_at + STEP * 20).since(world.shown_at()));
 }
 
-/// Dead waiters count for nothing, also those that one operation does not get to clear.
-pub async fn dead_waiters_are_skipped_also_those_that_are_not_cleared_yet(fixture: impl Fixture) {
+/// Dead waiters are cleared by those who come across them, a few at a time: after as many looks nobody counts them.
+pub async fn dead_waiters_are_cleared_by_those_who_look(fixture: impl Fixture) {
     let mut world = World::of(fixture);
     let a = world.own("a").await;
     let mut dead = vec![];
@@ -196,12 +199,64 @@ pub async fn dead_waiters_are_skipped_also_those_that_are_not_cleared_yet(fixtur
     }
     world.pass(SHORT).await;
 
+    // Thirteen are dead, and each look knows of the first eight.
     let b = world.open_for("b", HOUR).await;
-    let behind_the_dead = waiting(world.claim(b).await);
+    assert!(waiting(world.claim(b).await).ahead <= 5);
+    assert_eq!(waiting(world.claim(b).await).ahead, 0);
     world.release(a).await;
 
-    assert_eq!(behind_the_dead.ahead, 0);
     granted(world.claim(b).await);
+}
+
+/// The queue holds 64 and one for each ticket. Behind it a worker is told to look once per ttl, has no place, and is
+/// served once there is room.
+// req: L3
+pub async fn behind_a_full_queue_a_worker_has_no_place_and_is_not_lost(fixture: impl Fixture) {
+    let mut world = World::of(fixture);
+    let a = world.own_for("a", HOUR).await;
+    let mut waiters = vec![];
+    for _ in 0..QUEUE {
+        waiters.push(world.wait_for("w", HOUR).await);
+    }
+
+    let behind = world.open_for("behind", HOUR).await;
+    for _ in 0..2 {
+        let look = waiting(world.claim(behind).await);
+        assert!(look.ahead >= 64, "{look:?}");
+        assert_about(look.look_again, HOUR);
+        assert_eq!(world.waiters().await.len(), QUEUE);
+    }
+
+    world.release(waiters.remove(0)).await;
+    assert_eq!(waiting(world.claim(behind).await).ahead as usize, QUEUE - 1);
+    assert_eq!(world.waiters().await.last().map(String::as_str), Some("behind"));
+    for waiter in waiters {
+        world.release(waiter).await;
+    }
+    world.release(a).await;
+    granted(world.claim(behind).await);
+}
+
+/// A larger priority takes the last place of a full queue. Whoever had it is not lost.
+// req: L3
+pub async fn a_larger_priority_displaces_the_last_of_a_full_queue(fixture: impl Fixture) {
+    let mut world = World::of(fixture);
+    let a = world.own_for("a", HOUR).await;
+    for _ in 1..QUEUE {
+        world.wait_for("w", HOUR).await;
+    }
+    let last = world.wait_for("last", HOUR).await;
+
+    let urgent = world.open_for("urgent", HOUR).await;
+    assert_eq!(waiting(world.claim_with(urgent, 1, 1).await).ahead, 0);
+
+    let queue = world.waiters().await;
+    assert_eq!((queue.len(), queue[0].as_str()), (QUEUE, "urgent"));
+    assert!(!queue.contains(&"last".into()));
+    world.release(a).await;
+    granted(world.claim_with(urgent, 1, 1).await);
+    assert_eq!(waiting(world.claim(last).await).ahead as usize, QUEUE - 1);
+    assert_eq!(world.waiters().await.last().map(String::as_str), Some("last"));
 }
 
 /// The head looks when the first of the owners would be dead if it stopped renewing now.

@@ -225,8 +225,9 @@ pub async fn hostile_names_are_names_like_others(fixture: impl Fixture) {
     let all: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
     assert_eq!(world.held(a).await.into_iter().collect::<BTreeSet<_>>(), all);
     assert_eq!(world.all_names().await.into_iter().collect::<BTreeSet<_>>(), all);
-    let (notices, _) = world.notices(a).await;
-    assert_eq!(notices.iter().map(|notice| notice.resource.to_string()).collect::<BTreeSet<_>>(), all);
+    let (first, _) = world.notices(a).await;
+    let notices = world.all_notices(a, first, all.len()).await;
+    assert_eq!(notices.into_keys().collect::<BTreeSet<_>>(), all);
     for resource in &names {
         let view = answered(world.store.read(Some(&name(resource)))).await;
         assert!(view.len() == 1 && view[0].resource.as_str() == *resource, "{resource:?}: {view:?}");

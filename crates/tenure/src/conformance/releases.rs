@@ -1,6 +1,6 @@
 //! `release`, for good and to step down.
 
-use tenure_core::{Call, Claimed, Closing, Leave, Leaving, Released, Said, Term, Why};
+use tenure_core::{Call, Closing, Leave, Leaving, Released, Said, Term, Why};
 
 use super::Fixture;
 use super::world::*;
@@ -47,57 +47,50 @@ pub async fn a_release_of_what_is_not_held_ends_nobody_elses_ownership(fixture: 
     assert_eq!(world.all_names().await, [JOB]);
 }
 
-/// A release that arrives twice, or late, changes nothing.
-pub async fn a_release_not_above_the_newest_release_is_stale(fixture: impl Fixture) {
+/// A release that arrives twice changes nothing, whoever owns by then.
+// req: S6
+pub async fn a_repeated_release_changes_nothing(fixture: impl Fixture) {
     let mut world = World::of(fixture);
-    let a = world.open("a").await;
-    assert_eq!(only_released(world.send(a, 5, release_of(JOB)).await), Released::Free);
+    let a = world.own("a").await;
+    assert_eq!(world.release(a).await, Released::Free);
+    let b = world.own("b").await;
+    world.wait("c").await;
 
-    for late in [4, 5] {
-        assert_eq!(only_released(world.send(a, late, release_of(JOB)).await), Released::Stale);
-    }
+    assert_eq!(world.release(a).await, Released::Free);
 
-    granted(only_claimed(world.send(a, 6, claim_of(JOB)).await));
+    assert_eq!((world.owners().await, world.waiters().await), (vec!["b".into()], vec!["c".into()]));
+    assert_eq!(world.held(b).await, [JOB]);
+    assert_eq!(world.history().await.len(), 3, "two grants and one release");
 }
 
-/// A late release must not free what was granted since.
-pub async fn a_release_below_the_newest_claim_is_stale(fixture: impl Fixture) {
-    let mut world = World::of(fixture);
-    let a = world.open("a").await;
-    granted(only_claimed(world.send(a, 5, claim_of(JOB)).await));
-
-    for late in [4, 5] {
-        assert_eq!(only_released(world.send(a, late, release_of(JOB)).await), Released::Stale);
-    }
-
-    assert_eq!(world.held(a).await, [JOB]);
-}
-
-/// A late release must not take the place in the queue either.
-pub async fn a_stale_release_leaves_no_queue(fixture: impl Fixture) {
-    let mut world = World::of(fixture);
-    world.own("a").await;
-    let b = world.open("b").await;
-    waiting(only_claimed(world.send(b, 5, claim_of(JOB)).await));
-
-    assert_eq!(only_released(world.send(b, 4, release_of(JOB)).await), Released::Stale);
-
-    assert_eq!(world.waiters().await, ["b"]);
-}
-
-/// A release of resources that were asked for at different times frees what it may, and says so per resource.
+/// One answer per resource, in the order of the release, whatever the worker holds, awaits or never claimed.
 pub async fn a_release_is_answered_per_resource(fixture: impl Fixture) {
     let mut world = World::of(fixture);
-    let a = world.open("a").await;
-    world.send(a, 5, claim_of("x")).await;
-    world.send(a, 9, claim_of("y")).await;
-    world.send(a, 6, claim_of("z")).await;
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    for resource in ["held", "kept", "stepped"] {
+        granted(world.claim_at(a, resource).await);
+    }
+    granted(world.claim_at(b, "awaited").await);
+    waiting(world.claim_at(a, "awaited").await);
 
-    let leave = |resource: &str| Leave { resource: name(resource), how: Leaving::Released };
-    let said = world.send(a, 7, Call::Release(vec![leave("z"), leave("y"), leave("x")])).await;
+    let leave = |(resource, how): (&str, Leaving)| Leave { resource: name(resource), how };
+    let leaves = [
+        ("never", Leaving::Released),
+        ("stepped", Leaving::SteppedDown),
+        ("awaited", Leaving::Released),
+        ("held", Leaving::Failed),
+    ];
+    let said = world.send_next(a, Call::Release(leaves.map(leave).to_vec())).await;
 
-    assert_eq!(said, Said::Released(vec![Released::Free, Released::Stale, Released::Free]));
-    assert_eq!(world.held(a).await, ["y"]);
+    let Said::Released(released) = said else { panic!("a release was answered {said:?}") };
+    let [Released::Free, Released::Again(again), Released::Free, Released::Free] = released[..] else {
+        panic!("a release was answered {released:?}")
+    };
+    assert_eq!(granted(again).term, Term(2));
+    assert_eq!(world.held(a).await, ["kept", "stepped"]);
+    world.leave(b, "awaited", Leaving::Released).await;
+    let c = world.open("c").await;
+    granted(world.claim_at(c, "awaited").await);
 }
 
 /// Handing over puts the worker behind everybody who waits, whatever their priority, until later ones come.
@@ -156,19 +149,33 @@ pub async fn the_priority_of_a_dead_waiter_does_not_count_for_who_steps_down(fix
     assert_eq!(world.waiters().await, ["b", "a", "c"]);
 }
 
-/// A step-down is a release: it is stale by the same numbers, and remembered by the same.
-pub async fn a_late_step_down_is_stale_and_a_newer_one_is_remembered(fixture: impl Fixture) {
+/// A step-down finds the tickets of owners whose leases were ended, as a claim does.
+pub async fn stepping_down_counts_the_tickets_of_owners_that_were_closed(fixture: impl Fixture) {
     let mut world = World::of(fixture);
-    let (a, b) = (world.open_for("a", HOUR).await, world.open("b").await);
-    world.send(a, 5, claim_of(JOB)).await;
-    waiting(world.claim(b).await);
-    let step_down = Call::Release(vec![Leave { resource: name(JOB), how: Leaving::SteppedDown }]);
+    let [a, b] = world.crowd(["a", "b"], 2).await;
+    let c = world.open("c").await;
+    waiting(world.claim_with(c, 2, 0).await);
+    world.close(b, Closing::Proved).await;
 
-    assert_eq!(only_released(world.send(a, 5, step_down.clone()).await), Released::Stale);
-    assert_eq!(world.owners().await, ["a"]);
-    let again = only_released(world.send(a, 6, step_down).await);
+    let Released::Again(again) = world.step_down(a).await else { panic!("not answered like a claim") };
 
-    assert!(matches!(again, Released::Again(Claimed::Waiting(_))), "{again:?}");
-    assert_eq!(only_claimed(world.send(a, 6, claim_of(JOB)).await), Claimed::Stale);
-    assert_eq!(world.waiters().await, ["b", "a"]);
+    granted(again);
+    granted(world.claim_with(c, 2, 0).await);
+    assert_eq!(world.owners().await, ["a", "c"]);
+}
+
+/// A waiter that steps down goes to the tail, and looks a step later for each one before it.
+pub async fn a_waiter_that_steps_down_goes_to_the_tail(fixture: impl Fixture) {
+    let mut world = World::of(fixture);
+    let a = world.own("a").await;
+    world.renew(a).await;
+    let ends_at = world.answered_at() + LONG;
+    let (b, _, _) = (world.wait("b").await, world.wait("c").await, world.wait("d").await);
+
+    let Released::Again(again) = world.step_down(b).await else { panic!("not answered like a claim") };
+
+    let place = waiting(again);
+    assert_eq!((place.ahead, place.why), (2, Why::Taken));
+    assert_about(place.look_again, ends_at.since(world.shown_at()) + STEP * 2);
+    assert_eq!(world.waiters().await, ["c", "d", "b"]);
 }

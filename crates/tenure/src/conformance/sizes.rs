@@ -99,6 +99,24 @@ pub async fn raising_the_tickets_lets_waiters_in(fixture: impl Fixture) {
     assert_eq!((world.owners().await, world.view().await.tickets), (vec!["a".into(), "b".into()], 2));
 }
 
+/// New tickets are free from when they were added, however long ago the last one was given back: those who come first
+/// have their steps.
+// req: L3
+pub async fn raised_tickets_are_left_to_those_who_come_first(fixture: impl Fixture) {
+    let mut world = World::of(fixture);
+    let a = world.open("a").await;
+    granted(world.claim(a).await);
+    let b = world.wait("b").await;
+    let c = world.wait("c").await;
+    world.pass(STEP * 12).await;
+
+    granted(world.claim_with(a, 2, 0).await);
+
+    let next = waiting(world.claim_with(c, 2, 0).await);
+    assert_eq!((next.ahead, next.why), (1, Why::Turn));
+    assert_eq!(granted(world.claim_with(b, 2, 0).await).ticket, Ticket(1));
+}
+
 /// Lowered and raised again: the surplus ticket that was given back is a ticket again.
 pub async fn raising_the_tickets_again_gives_those_that_were_left(fixture: impl Fixture) {
     let mut world = World::of(fixture);

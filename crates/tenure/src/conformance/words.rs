@@ -99,6 +99,10 @@ pub(super) fn release_of(resource: &str) -> Call {
     Call::Release(vec![Leave { resource: name(resource), how: Leaving::Released }])
 }
 
+pub(super) fn step_down_of(resource: &str) -> Call {
+    Call::Release(vec![Leave { resource: name(resource), how: Leaving::SteppedDown }])
+}
+
 pub(super) fn notice_of(resource: &str, token: Token, wish: Wish) -> Notice {
     Notice { resource: name(resource), token, wish }
 }

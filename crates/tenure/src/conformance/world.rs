@@ -2,6 +2,7 @@
 //!
 //! Every answer is waited for with a limit, and everything that can be checked of any answer is checked here.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,6 +188,28 @@ impl<F: Fixture> World<F> {
             Said::Kept { notices, more } => (notices, more),
             said => panic!("a renewal that should be kept was answered {said:?}"),
         }
+    }
+
+    /// All notices for this lease by resource: those given, and what later renewals bring until there are so many.
+    pub(super) async fn all_notices(
+        &mut self,
+        lease: LeaseId,
+        first: Vec<Notice>,
+        count: usize,
+    ) -> BTreeMap<String, Notice> {
+        let mut all = BTreeMap::new();
+        let mut notices = first;
+        for _ in 0..200 {
+            let named = |notice: Notice| (notice.resource.to_string(), notice);
+            all.extend(notices.into_iter().map(named));
+            if all.len() >= count {
+                return all;
+            }
+            // The store looks for the rest in the background.
+            tokio::time::sleep(TOLERANCE).await;
+            notices = self.notices(lease).await.0;
+        }
+        panic!("{} notices of {count} were told: {:?}", all.len(), all.keys());
     }
 
     pub(super) async fn wishes(&mut self, lease: LeaseId) -> Vec<Wish> {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tenure_core::rules::{Act, Found, Key, Record, Value};
@@ -59,6 +58,8 @@ impl Secret {
 pub(super) struct Listening {
     line: Option<Line>,
     hints: HashMap<LeaseId, mpsc::UnboundedSender<Hint>>,
+    /// Who asked for hints before the namespace existed.
+    early: HashMap<LeaseId, mpsc::UnboundedSender<Hint>>,
     messages: HashMap<ResourceName, Vec<mpsc::UnboundedSender<Message>>>,
     numbers: VecDeque<u64>,
     /// Who of us waits for what, and who owns it.
@@ -111,6 +112,10 @@ impl Listening {
     }
 }
 
+fn is_missing(stored: &Stored) -> bool {
+    stored.value.is_none()
+}
+
 impl<B: Backend> Inner<B> {
     pub(super) fn secret(&self) -> Option<Secret> {
         let client = self.client();
@@ -119,13 +124,40 @@ impl<B: Backend> Inner<B> {
 
     /// Subscribes to the hints for a lease.
     pub(super) async fn hints(self: &Arc<Self>, lease: LeaseId) -> Result<Hints, Error> {
-        let (secret, subscriptions) = self.listen().await?;
         let (to, hints) = mpsc::unbounded_channel();
+        if self.secret().is_none() && self.backend.read(&[Key::Meta]).await?.records.iter().all(is_missing) {
+            // The first contact decides whether a quarantine is needed, and that depends on the ttl: so the opening of a
+            // lease makes it.
+            self.listening().early.insert(lease, to);
+            return Ok(hints);
+        }
+        self.follow_hints(lease, to).await?;
+        Ok(hints)
+    }
+
+    /// The namespace exists now: whoever asked for hints before it did is subscribed before the lease is used.
+    pub(super) async fn follow_early(self: &Arc<Self>, lease: LeaseId) {
+        let early = self.listening().early.remove(&lease);
+        if let Some(to) = early
+            && let Err(error) = self.follow_hints(lease, to).await
+        {
+            // The hints end with it, and are asked for again.
+            self.listening().hints.remove(&lease);
+            tracing::debug!(%error, "not subscribed to hints");
+        }
+    }
+
+    async fn follow_hints(
+        self: &Arc<Self>,
+        lease: LeaseId,
+        to: mpsc::UnboundedSender<Hint>,
+    ) -> Result<(), Error> {
+        let (secret, subscriptions) = self.listen().await?;
         self.listening().hints.insert(lease, to);
         match subscriptions.follow(secret.lease(lease)).await {
             // Behind a pooler nothing is heard: then those who wait look by themselves.
             Err(error) if error.kind() != Kind::Refused => Err(error),
-            _ => Ok(hints),
+            _ => Ok(()),
         }
     }
 
@@ -286,9 +318,11 @@ impl<B: Backend> Inner<B> {
     fn hint_waiters(&self, ended: &[LeaseId]) {
         let waits: Vec<(LeaseId, ResourceName)> = self.listening().waits.keys().cloned().collect();
         for (lease, resource) in waits {
-            let owners = self.client().owners(&resource);
-            if owners.iter().any(|owner| ended.contains(owner)) {
-                self.listening().hint(Hint { lease, resource, after: Duration::ZERO });
+            let freed = self.client().owners(&resource).iter().filter(|owner| ended.contains(owner)).count();
+            if freed > 0 {
+                // As after a release: as many as there are tickets come at once, the next a step later.
+                let after = self.client().step_behind(&resource, lease, freed);
+                self.listening().hint(Hint { lease, resource, after });
             }
         }
     }
@@ -319,6 +353,7 @@ impl<B: Backend> Inner<B> {
         resources.iter().for_each(|resource| self.waits_no_more(lease, resource));
         let mut listening = self.listening();
         listening.hints.remove(&lease);
+        listening.early.remove(&lease);
         if let Some(line) = &listening.line {
             line.subscriptions.forget(&line.secret.lease(lease));
         }

@@ -154,16 +154,18 @@ impl<B: Backend> Inner<B> {
         Ok((Shown { life, now, wall }, found(records)?))
     }
 
-    /// All records of a kind, and what the store said of itself with the last of them.
+    /// All records of a kind, and what the store said of itself with the last of them. One that cannot be read is left out:
+    /// it does not hide the others.
     async fn list(&self, of: Listing) -> Result<(Shown, Vec<Found>), Error> {
         let mut all = Vec::new();
         let mut after: Option<Key> = None;
         loop {
             let backend::Page { shown, more } = self.backend.list(of, after.as_ref()).await?;
             let Snapshot { life, now, wall, records } = shown;
-            all.extend(found(records)?);
-            match all.last() {
-                Some(last) if more => after = Some(last.key.clone()),
+            let last = records.last().map(|record| record.key.clone());
+            all.extend(readable(records));
+            match last {
+                Some(last) if more => after = Some(last),
                 _ => return Ok((Shown { life, now, wall }, all)),
             }
         }
@@ -240,6 +242,9 @@ impl<B: Backend> Inner<B> {
         }
         let reply = reply?;
         let Reply::Answer(answer) = reply else { return Err(unexpected()) };
+        if answer.said == Said::Opened {
+            self.follow_early(request.lease).await;
+        }
         self.follow_up(request, &answer);
         Ok(answer)
     }
@@ -285,7 +290,8 @@ impl<B: Backend> Inner<B> {
         let record = |found: Found, now: Option<StoreTime>| {
             let at = env.at;
             let seen = tenure_core::rules::Seen {
-                asked_at: None,
+                asked: None,
+                arrived: tenure_core::rules::Order::default(),
                 first_at: at,
                 at,
                 now,
@@ -409,7 +415,7 @@ impl<B: Backend> Inner<B> {
         let somewhere = Key::Lease(LeaseId(random::<16>()));
         let page = self.backend.list(Listing::Leases, Some(&somewhere)).await?;
         let over =
-            found(page.shown.records)?.into_iter().filter_map(|found| match (found.key, found.value) {
+            readable(page.shown.records).into_iter().filter_map(|found| match (found.key, found.value) {
                 (Key::Lease(id), Some(Value::Lease(lease))) if lease.ended.is_some() => Some(id),
                 _ => None,
             });
@@ -448,6 +454,17 @@ fn found(records: Vec<Stored>) -> Result<Vec<Found>, Error> {
             Ok(Found { key, version, revision, stamp, value })
         })
         .collect()
+}
+
+fn readable(records: Vec<Stored>) -> Vec<Found> {
+    let each = records.into_iter().filter_map(|record| match found(vec![record]) {
+        Ok(found) => Some(found),
+        Err(error) => {
+            tracing::warn!(%error, "left out a record that cannot be read");
+            None
+        }
+    });
+    each.flatten().collect()
 }
 
 fn unexpected() -> Error {
@@ -537,3 +554,6 @@ impl<B: Backend> Inner<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,7 +34,7 @@ async fn a_primary_that_was_a_replica_meanwhile_is_another_life() {
     let store = open(&primary.url()).await.expect("a store");
     let [owner, other] = [opened(&store).await, opened(&store).await];
     testkit::eventually(PATIENCE, "the leases are known there", || {
-        replica.command(&["ZCARD", "{tenure}:leases"]).text() == "2"
+        replica.command(&["ZCARD", "{tenure}:names/lease"]).text() == "2"
     });
 
     replica.promote();
@@ -59,7 +59,7 @@ async fn who_comes_back_from_another_life_makes_a_quarantine() {
     let store = open(&format!("redis://127.0.0.1:{}", proxy.port())).await.expect("a store");
     let owner = opened_as(&store, "owner", TTL).await;
     testkit::eventually(PATIENCE, "the lease is known there", || {
-        replica.command(&["ZCARD", "{tenure}:leases"]).text() == "1"
+        replica.command(&["ZCARD", "{tenure}:names/lease"]).text() == "1"
     });
 
     replica.promote();
@@ -130,8 +130,8 @@ async fn a_quarantine_is_begun_once_for_all_who_come_from_the_same_life() {
     let mut server = fresh(Options::new().aof("always"));
     let stores = [open(&server.url()).await.expect("a store"), open(&server.url()).await.expect("a store")];
     let leases = [opened(&stores[0]).await, opened(&stores[1]).await];
-    let since = || server.command(&["HGET", "{tenure}:state", "quarantine"]);
-    assert_eq!(since(), Reply::Nil);
+    let since = |server: &Redis| record(server, "meta")["quarantine"]["since"].as_u64();
+    assert_eq!(since(&server), None);
 
     server.kill();
     server.start();
@@ -144,9 +144,9 @@ async fn a_quarantine_is_begun_once_for_all_who_come_from_the_same_life() {
         }
         let said = kept.expect("an answer").said;
         assert!(matches!(said, Said::Kept { .. }), "{said:?}");
-        begun.push(server.command(&["HGET", "{tenure}:state", "quarantine"]));
+        begun.push((since(&server), server.command(&["HGET", "{tenure}:meta", "version"])));
     }
-    assert!(begun[0] != Reply::Nil && begun[0] == begun[1], "{begun:?}");
+    assert_eq!(begun[0], begun[1]);
 }
 
 /// A server that is a replica now says so, also to those who only look.
@@ -175,7 +175,7 @@ async fn owner_without_a_grant() -> (Arena, Redis) {
     let warm_up = arena.contestants[owner].worker.campaign("warm-up").acquire_within(AT_LAST).await;
     warm_up.expect("an ownership").release().await;
     testkit::eventually(PATIENCE, "the lease is known there", || {
-        replica.command(&["ZCARD", "{tenure}:leases"]).text() == "1"
+        replica.command(&["ZCARD", "{tenure}:names/lease"]).text() == "1"
     });
     replica.promote();
     arena.compete(owner);

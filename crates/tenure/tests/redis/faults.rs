@@ -159,9 +159,7 @@ async fn without_a_subscription_the_next_owner_is_late() {
     arena.server.command(&["ACL", "SETUSER", "deaf", "on", ">pass", "~*", "&*", "+@all", "-subscribe"]);
     arena.credentials = "deaf:pass@".to_owned();
     arena.begin().await;
-    arena
-        .until("the others wait", |arena| arena.server.command(&["ZCARD", "{tenure}:queue"]).text() == "2")
-        .await;
+    arena.until("the others wait", |arena| queued(&arena.server, JOB) == 2).await;
 
     let (owner, token) = (arena.owner().await, arena.observer.newest_token());
     let begun = std::time::Instant::now();
@@ -367,13 +365,8 @@ async fn rights_that_are_revoked_in_mid_lease_let_nobody_in_twice() {
 
     let token = arena.observer.newest_token();
     arena.server.command(&["ACL", "SETUSER", "limited", "+evalsha", "+eval"]);
-    arena
-        .until("the first one waits again", |arena| {
-            !matches!(arena.server.command(&["ZCARD", "{tenure}:queue"]), Reply::Number(0))
-        })
-        .await;
+    arena.until("the first one waits again", |arena| queued(&arena.server, JOB) > 0).await;
     arena.contestants[other].worker.shutdown().await;
     arena.moves_on_from(token).await;
     arena.assert_survived();
-    assert!(arena.server.command(&["HEXISTS", "{tenure}:state", &format!("resource:{JOB}")]).text() == "1");
 }

@@ -187,7 +187,7 @@ async fn coming_and_going_at_once_leaves_nobody_deaf() {
     is_over.store(true, Ordering::SeqCst);
     leaving.await.expect("it does not panic");
 
-    let channels = || server.command(&["PUBSUB", "CHANNELS", "{tenure}:fan:*"]);
+    let channels = || server.command(&["PUBSUB", "CHANNELS", "{tenure}:t_*"]);
     testkit::eventually(
         PATIENCE,
         "nobody listens",
@@ -195,91 +195,31 @@ async fn coming_and_going_at_once_leaves_nobody_deaf() {
     );
 }
 
-/// What is damaged of one job is said when that one is asked for, and nothing of it is changed; the others go on.
+/// What was done once is not done again because somebody deleted or damaged the record that says so.
 #[tokio::test]
-async fn a_damaged_job_is_corrupt_for_itself_only() {
-    let row = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    for damage in [
-        row(&["HSET", "{tenure}:jobs", "cron:a", "x"]),
-        row(&["HSET", "{tenure}:jobs", "cron:a", "1 1 1 1 1 1 1 "]),
-        row(&["HDEL", "{tenure}:jobs", "cron:a"]),
-        row(&["HSET", "{tenure}:runs", "cron:a\u{0}0", "x"]),
-        row(&["HDEL", "{tenure}:runs", "cron:a\u{0}0"]),
-    ] {
-        let server = fresh(Options::new().set("enable-debug-command", "local"));
-        let store = open(&server.url()).await.expect("a store");
-        let [a, b] = [attended(&store, "cron:a").await, attended(&store, "cron:b").await];
-        for holder in [&a, &b] {
-            begun(&store, holder, 1).await;
-        }
-        server.command(&damage.iter().map(String::as_str).collect::<Vec<_>>());
-        let digest = || server.command(&["DEBUG", "DIGEST"]).text();
-        let before = digest();
-
-        for step in [attending(&a), beginning(&a, 1), beginning(&a, 2), finishing(&a, 1)] {
-            let error = store.job(&step).await.expect_err("a part of it is gone");
-            assert!(
-                error.kind() == Kind::Corrupt && error.to_string().contains("cron:a"),
-                "{}",
-                chain(&error)
-            );
-        }
-        let error = store.jobs(Some(&name("cron:a"))).await.expect_err("a part of it is gone");
-        assert_eq!(error.kind(), Kind::Corrupt, "{}", chain(&error));
-        assert_eq!(digest(), before, "{damage:?}");
-
-        let views = store.jobs(None).await.expect("views");
-        let names: Vec<&str> = views.iter().map(|view| view.job.as_str()).collect();
-        assert_eq!(names, ["cron:b"], "{damage:?}");
-        finished(&store, &b, 1).await;
+async fn jobs_that_are_damaged_are_not_begun_anew() {
+    let server = fresh(Options::new());
+    let store = open(&server.url()).await.expect("a store");
+    let [a, b] = [attended(&store, "once:a").await, attended(&store, "once:b").await];
+    for holder in [&a, &b] {
+        begun(&store, holder, 1).await;
+        finished(&store, holder, 1).await;
     }
-}
 
-/// What was done once is not done again because somebody deleted the key that says so.
-#[tokio::test]
-async fn jobs_that_are_lost_are_not_begun_anew() {
-    for lost in [&["{tenure}:jobs"][..], &["{tenure}:runs"], &["{tenure}:jobs", "{tenure}:runs"]] {
-        let server = fresh(Options::new());
-        let store = open(&server.url()).await.expect("a store");
-        let holder = attended(&store, "once:a").await;
-        begun(&store, &holder, 1).await;
-        finished(&store, &holder, 1).await;
+    write_record(&server, "{tenure}:resource/once:a", "x");
 
-        server.command(&[&["DEL"], lost].concat());
-
-        for step in [attending(&holder), beginning(&holder, 1)] {
+    for step in [attending(&a), beginning(&a, 1)] {
+        for store in [&store, &open(&server.url()).await.expect("a store")] {
             let error = store.job(&step).await.expect_err("nobody knows whether it was done");
-            assert_eq!(error.kind(), Kind::Corrupt, "{lost:?}: {}", chain(&error));
+            assert_eq!(error.kind(), Kind::Corrupt, "{}", chain(&error));
+            assert!(error.to_string().contains("once:a"), "{error}");
         }
     }
-}
-
-/// Keys of another kind are somebody else's.
-#[tokio::test]
-async fn keys_of_another_kind_are_left_as_they_are() {
-    for key in ["jobs", "runs", "held", "leases", "state"] {
-        let server = fresh(Options::new().set("enable-debug-command", "local"));
-        let store = open(&server.url()).await.expect("a store");
-        let holder = attended(&store, "cron:a").await;
-        begun(&store, &holder, 1).await;
-        let key = format!("{{tenure}}:{key}");
-        server.command(&["DEL", &key]);
-        server.command(&["SET", &key, "x"]);
-        let before = server.command(&["DEBUG", "DIGEST"]).text();
-
-        for step in [attending(&holder), beginning(&holder, 2), finishing(&holder, 1)] {
-            match store.job(&step).await {
-                Err(error) => assert_eq!(error.kind(), Kind::Corrupt, "{key}: {}", chain(&error)),
-                // Who finishes needs neither lease nor ticket, and where there are few tickets nobody looks at what is held.
-                Ok(said) => {
-                    let is_finish = matches!(step.act, JobAct::Finish { .. });
-                    assert!(is_finish || key.ends_with("held"), "{key}: {said:?}");
-                    continue;
-                }
-            }
-            assert_eq!(server.command(&["DEBUG", "DIGEST"]).text(), before, "{key}: {step:?}");
-        }
-    }
+    let names: Vec<String> =
+        store.jobs(None).await.expect("views").iter().map(|view| view.job.to_string()).collect();
+    assert_eq!(names, ["once:b"]);
+    let said = store.job(&beginning(&b, 1)).await.expect("an answer");
+    assert!(!matches!(said, JobSaid::Begun(_)), "it was done: {said:?}");
 }
 
 /// That it ran is written down also where nothing else can be.
@@ -310,32 +250,74 @@ async fn records_take_the_place_of_the_oldest() {
         begun(&store, &holder, occurrence).await;
     }
 
-    assert_eq!(server.command(&["HLEN", "{tenure}:runs"]).text(), "50");
+    let kept = record(&server, "runs/cron:a")["runs"].as_array().map_or(0, Vec::len);
+    assert_eq!(kept, 49, "and the latest with the job itself");
     let view = job(&store, "cron:a").await;
     let kept: Vec<u64> = view.records.iter().map(|record| record.occurrence.as_millis()).collect();
     assert_eq!(kept, (71..=120).collect::<Vec<_>>());
     assert_eq!(view.counts.interrupted, 119);
 }
 
-/// More jobs than one answer carries are all listed, once each and by name.
+/// More jobs than one page carries are all listed, once each and by name.
 #[tokio::test]
 async fn many_jobs_are_listed_once_each_and_by_name() {
-    const COUNT: usize = 1_000;
+    const COUNT: u64 = 600;
     let server = fresh(Options::new());
     let store = open(&server.url()).await.expect("a store");
-    let row =
-        |number: usize| (format!("cron:{number:04}"), format!("{number} 0 0 0 0 0 0 {}", "* ".repeat(50)));
+    let holder = attended(&store, "cron:model").await;
+    begun(&store, &holder, 1).await;
     for number in 0..COUNT {
-        let (name, row) = row(number);
-        server.command(&["HSET", "{tenure}:jobs", &name, row.trim_end()]);
+        let mut job = record(&server, "resource/cron:model");
+        job["job"]["through"] = number.into();
+        write_record(&server, &format!("{{tenure}}:resource/cron:{number:04}"), &job.to_string());
+        server.command(&["ZADD", "{tenure}:names/resource", "0", &format!("cron:{number:04}")]);
     }
 
     let views = store.jobs(None).await.expect("views");
 
-    assert_eq!(views.len(), COUNT);
-    for (number, view) in views.iter().enumerate() {
-        assert_eq!((view.job.as_str(), view.through), (&*row(number).0, at(number as u64)));
+    assert_eq!(views.len(), usize::try_from(COUNT).expect("few") + 1);
+    for (number, view) in (0..COUNT).zip(&views) {
+        assert_eq!((view.job.as_str(), view.through), (&*format!("cron:{number:04}"), at(number)));
     }
+}
+
+/// Pub/sub knows no databases, and two fleets may share a server and a namespace's name.
+#[tokio::test]
+async fn messages_and_hints_stay_within_their_database() {
+    let server = fresh(Options::new());
+    let (zero, one) = (open(&server.url()).await, open(&format!("{}/1", server.url())).await);
+    let (zero, one) = (zero.expect("a store"), one.expect("a store"));
+    // The other fleet has the same leases, as a copy of the database would: what is heard is told apart all the same.
+    let lease = LeaseId(7);
+    for store in [&zero, &one] {
+        said(store, lease, opening(Duration::from_secs(60))).await;
+    }
+    let mut connection = server.connect().expect("a connection");
+    connection.command(&["SELECT", "1"]).expect("an answer");
+    let meta = connection.command(&["HGET", "{tenure}:meta", "value"]).expect("an answer").text();
+    let mut meta: serde_json::Value = serde_json::from_str(&meta).expect("a record");
+    meta.as_object_mut().expect("an object").remove("quarantine");
+    let words = ["HSET", "{tenure}:meta", "version", "00000000000000ff", "value", &meta.to_string()];
+    connection.command(&words).expect("an answer");
+    let mut heard_there = one.subscribe(&name("job")).await.expect("a subscription");
+    let mut hints_there = one.hints(lease).await.expect("a subscription");
+    let mut heard_here = zero.subscribe(&name("job")).await.expect("a subscription");
+    let Claimed::Granted(theirs) = claimed(&one, lease, "job").await else { panic!("not granted") };
+    let Claimed::Granted(ours) = claimed(&zero, lease, "job").await else { panic!("not granted") };
+    let holder = |grant: tenure_core::Grant| Holder { lease, resource: name("job"), token: grant.token };
+
+    let waiter = opened(&zero).await;
+    claimed(&zero, waiter, "job").await;
+    assert_eq!(zero.publish(&holder(ours), &payload("here")).await.expect("an answer"), Published::Sent);
+    assert_eq!(heard(&mut heard_here).await.payload, payload("here"));
+    said(&zero, lease, releasing(&["job"], Leaving::SteppedDown)).await;
+    claimed(&zero, waiter, "job").await;
+    said(&zero, waiter, releasing(&["job"], Leaving::Released)).await;
+    assert_eq!(one.publish(&holder(theirs), &payload("there")).await.expect("an answer"), Published::Sent);
+
+    assert_eq!(heard(&mut heard_there).await.payload, payload("there"), "the first that is heard there");
+    assert!(hints_there.try_recv().is_err(), "hinted by another fleet");
+    assert!(heard_here.try_recv().is_err());
 }
 
 /// In a cluster, too, all keys lie in one slot, and messages are heard.

@@ -107,132 +107,96 @@ async fn a_restart_is_another_life_and_the_quarantine_ends() {
     assert!(matches!(after.said, Said::Held(held) if held[0].token == grant.token), "nothing was lost");
     assert!(is_quarantined(claimed(&store, lease, "other").await));
     // The longest ttl of this namespace is a minute: waiting is a matter of the rules, and not of this test.
-    server.command(&["HSET", "{tenure}:state", "longest", "1000000"]);
+    vouch_for(&server);
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert!(matches!(claimed(&store, lease, "other").await, Claimed::Granted(_)));
 }
 
-/// Which life it was is a part of the data, too: without it nobody knows what else was lost.
+/// Without the record of the namespace nobody knows what else was lost.
 #[tokio::test]
-async fn a_server_that_forgot_its_life_is_in_quarantine() {
-    for keys in
-        [&[][..], &["leases", "queue", "held", "history", "names", "newest", "gone", "ended", "metadata"]]
-    {
-        let server = long_running(Options::new());
-        assert!(matches!(first_claim(&server).await, Claimed::Granted(_)));
-
-        assert_eq!(server.command(&["HDEL", "{tenure}:state", "run"]), Reply::Number(1));
-        for key in keys {
-            server.command(&["DEL", &format!("{{tenure}}:{key}")]);
-        }
-
+async fn a_namespace_without_its_record_is_in_quarantine_for_the_longest_ttl() {
+    for lost in [&["meta"][..], &["meta", "ttls"]] {
+        let server = fresh(Options::new());
         let store = open(&server.url()).await.expect("a store");
-        let lease = opened(&store).await;
-        let since = server.command(&["HGET", "{tenure}:state", "quarantine"]);
-        assert!(since != Reply::Nil, "{keys:?}");
-        if keys.is_empty() {
-            assert!(is_quarantined(claimed(&store, lease, "other").await));
+        let owner = opened(&store).await;
+        assert!(matches!(claimed(&store, owner, "job").await, Claimed::Granted(_)));
+        for name in lost {
+            assert_eq!(server.command(&["DEL", &format!("{{tenure}}:{name}")]), Reply::Number(1));
         }
+
+        // One who knew it, with a shorter ttl of its own; or another, as long as the ttls in use are written down.
+        let newcomer = if lost.len() == 1 { open(&server.url()).await.expect("a store") } else { store };
+        let lease = opened_as(&newcomer, "newcomer", TTL).await;
+        let Claimed::Waiting(look) = claimed(&newcomer, lease, "other").await else { panic!("granted") };
+        assert_eq!(look.why, Why::Quarantine);
+        assert!(look.look_again > Duration::from_secs(30), "{lost:?}: owners have a minute: {look:?}");
     }
+}
+
+/// Emptied within one life: those who knew the longest ttl bring it back, whatever their own is.
+#[tokio::test]
+async fn after_flushall_nothing_is_granted_for_the_longest_ttl_that_anybody_knew() {
+    let server = fresh(Options::new());
+    let [theirs, ours] =
+        [open(&server.url()).await.expect("a store"), open(&server.url()).await.expect("a store")];
+    let owner = opened(&theirs).await;
+    assert!(matches!(claimed(&theirs, owner, "job").await, Claimed::Granted(_)));
+    let short = opened_as(&ours, "short", TTL).await;
+    assert!(matches!(claimed(&ours, short, "job").await, Claimed::Waiting(_)));
+
+    server.command(&["FLUSHALL"]);
+
+    assert_eq!(said(&ours, short, Call::Renew).await, Said::Gone);
+    let short = opened_as(&ours, "short", TTL).await;
+    let Claimed::Waiting(look) = claimed(&ours, short, "job").await else { panic!("two owners") };
+    assert_eq!(look.why, Why::Quarantine);
+    assert!(look.look_again > Duration::from_secs(30), "the owner believes for up to a minute: {look:?}");
+    assert_eq!(said(&theirs, owner, Call::Renew).await, Said::Gone);
+}
+
+/// Whoever comes with a longer ttl than the server has been running cannot be shown that nothing was lost.
+#[tokio::test]
+async fn a_server_that_has_run_for_less_than_a_ttl_is_in_quarantine() {
+    let server = Options::new().own_clock().start();
+    server.clock().step(Step::Forward(Duration::from_secs(30)));
+    testkit::eventually(PATIENCE, "it notices how old it is", || {
+        let uptime = server.info("server", "uptime_in_seconds");
+        uptime.and_then(|text| text.parse().ok()).is_some_and(|up: u64| up >= 29)
+    });
+    let store = open(&server.url()).await.expect("a store");
+    // A worker asks for hints first.
+    let lease = LeaseId(u128::from_le_bytes(random()));
+    let _hints = store.hints(lease).await.expect("a subscription");
+    assert_eq!(said(&store, lease, opening(Duration::from_secs(60))).await, Said::Opened);
+
+    assert!(is_quarantined(claimed(&store, lease, "job").await));
+    // One with a shorter ttl would be let in, had it come first.
+    let elsewhere = Namespace::new("elsewhere").expect("a namespace");
+    let store = RedisStore::open(&server.url(), &elsewhere).await.expect("a store");
+    let _hints = store.hints(lease).await.expect("a subscription");
+    assert_eq!(said(&store, lease, opening(Duration::from_secs(10))).await, Said::Opened);
+    assert!(matches!(claimed(&store, lease, "job").await, Claimed::Granted(_)));
 }
 
 /// A part of our data that somebody deleted, or a server evicted, is not taken for the end of an owner.
 #[tokio::test]
 async fn an_owner_whose_record_is_lost_is_waited_for() {
-    for details_too in [false, true] {
-        let server = fresh(Options::new());
-        let store = open(&server.url()).await.expect("a store");
-        let owner = LeaseId(u128::from_le_bytes(random()));
-        assert_eq!(said(&store, owner, opening(TTL)).await, Said::Opened);
-        assert!(matches!(claimed(&store, owner, "job").await, Claimed::Granted(_)));
-
-        server.command(&["DEL", "{tenure}:leases"]);
-        if details_too {
-            let field = format!("lease:{}", hex(owner));
-            assert_eq!(server.command(&["HDEL", "{tenure}:state", &field]), Reply::Number(1));
-        }
-
-        let next = LeaseId(u128::from_le_bytes(random()));
-        assert_eq!(said(&store, next, opening(TTL)).await, Said::Opened);
-        let Claimed::Waiting(look) = claimed(&store, next, "job").await else { panic!("let in at once") };
-        assert!(look.why == Why::Taken && look.look_again > TTL * 9 / 10, "{look:?}");
-        tokio::time::sleep(TTL / 2).await;
-        assert!(matches!(said(&store, next, Call::Renew).await, Said::Kept { .. }));
-        assert!(matches!(claimed(&store, next, "job").await, Claimed::Waiting(_)));
-        tokio::time::sleep(TTL * 6 / 10).await;
-        assert!(matches!(claimed(&store, next, "job").await, Claimed::Granted(_)), "{details_too}");
-    }
-}
-
-#[tokio::test]
-async fn a_resource_of_which_a_part_is_lost_is_granted_to_nobody() {
-    let (record, seat) = (&["resource:job"][..], &["seat:job\u{0}0"][..]);
-    let both = &[record, seat].concat()[..];
-    let (state, names) = ("{tenure}:state", "{tenure}:names");
-    let rest = ["{tenure}:held", "{tenure}:queue", "{tenure}:newest", "{tenure}:leases"];
-    for (fields, keys) in [
-        (seat, &[][..]),
-        (record, &[]),
-        (both, &[]),
-        (record, &[names]),
-        (both, &[names]),
-        (&[], &[state]),
-        (&[], &[state, names]),
-        (&[], &[&[state, names], &rest[..]].concat()),
-    ] {
-        let server = fresh(Options::new());
-        let store = open(&server.url()).await.expect("a store");
-        let [a, b] = [opened(&store).await, opened(&store).await];
-        claimed(&store, a, "job").await;
-        claimed(&store, b, "job").await;
-
-        let lost = |kind: &[&str], what: &[&str]| {
-            let said =
-                if what.is_empty() { Reply::Number(0) } else { server.command(&[kind, what].concat()) };
-            assert_eq!(said, Reply::Number(i64::try_from(what.len()).expect("few")), "{what:?}");
-        };
-        lost(&["HDEL", state], fields);
-        lost(&["DEL"], keys);
-
-        // With the state the lease of b is lost, too.
-        let newcomer = opened(&store).await;
-        let error = ask(&store, newcomer, claiming("job")).await.expect_err("nobody knows who owns it");
-        assert_eq!(error.kind(), Kind::Corrupt, "{fields:?} {keys:?}: {}", chain(&error));
-        for lease in [a, b] {
-            match ask(&store, lease, claiming("job")).await {
-                Err(error) => {
-                    assert_eq!(error.kind(), Kind::Corrupt, "{fields:?} {keys:?}: {}", chain(&error));
-                }
-                Ok(answer) => assert!(answer.said == Said::Gone && keys.contains(&state), "{answer:?}"),
-            }
-        }
-    }
-}
-
-/// Old leases are cleared by those who come; an owner is judged only by those who claim what it owns.
-#[tokio::test]
-async fn opening_a_lease_clears_old_ones_and_marks_no_owner() {
     let server = fresh(Options::new());
     let store = open(&server.url()).await.expect("a store");
-    let [owner, idle] = [opened(&store).await, opened(&store).await];
+    let owner = opened_as(&store, "owner", TTL).await;
     assert!(matches!(claimed(&store, owner, "job").await, Claimed::Granted(_)));
-    let now = ask(&store, owner, Call::Held).await.expect("an answer").stamp.now;
-    let long_ago = (now.as_micros() - 7_200_000_000).to_string();
-    for lease in [owner, idle] {
-        server.command(&["ZADD", "{tenure}:leases", &long_ago, &hex(lease)]);
-    }
+    assert_eq!(server.command(&["DEL", &format!("{{tenure}}:lease/{}", hex(owner))]), Reply::Number(1));
 
-    // For what it says about time the newcomer can vouch.
-    let newcomer = LeaseId(u128::from_le_bytes(random()));
-    let sent = Request { judged_by: Some(now), ..request(newcomer, opening(TTL)) };
-    assert_eq!(store.call(&sent).await.expect("an answer").said, Said::Opened);
-
-    let is_marked = |lease| server.command(&["HEXISTS", "{tenure}:ended", &hex(lease)]).text() == "1";
-    assert_eq!((is_marked(owner), is_marked(idle)), (false, true));
-    // So it lives for one who vouches for an earlier time, and renews.
-    let earlier = Some(StoreTime::from_micros(now.as_micros() - 8_000_000_000));
-    let renewal = Request { judged_by: earlier, ..request(owner, Call::Renew) };
-    assert!(matches!(store.call(&renewal).await.expect("an answer").said, Said::Kept { .. }));
+    let store = open(&server.url()).await.expect("a store");
+    let next = opened_as(&store, "next", TTL).await;
+    let Claimed::Waiting(look) = claimed(&store, next, "job").await else { panic!("let in at once") };
+    assert!(look.why == Why::Taken && look.look_again > TTL * 9 / 10, "{look:?}");
+    tokio::time::sleep(TTL / 2).await;
+    assert!(matches!(said(&store, next, Call::Renew).await, Said::Kept { .. }));
+    assert!(matches!(claimed(&store, next, "job").await, Claimed::Waiting(_)));
+    tokio::time::sleep(TTL * 6 / 10).await;
+    assert!(matches!(said(&store, next, Call::Renew).await, Said::Kept { .. }));
+    assert!(matches!(claimed(&store, next, "job").await, Claimed::Granted(_)));
 }
 
 /// After a loss of everything the token still grows, because it follows the clock.
@@ -250,19 +214,4 @@ async fn a_token_outlives_the_data() {
     let lease = opened(&store).await;
     let Claimed::Granted(next) = claimed(&store, lease, "job").await else { panic!("not granted") };
     assert!(next.token > first.token && next.term.0 == 1, "{next:?} after {first:?}");
-}
-
-/// A number that Lua cannot hold is refused, and does not become another one.
-#[tokio::test]
-async fn a_number_beyond_what_scripts_can_hold_is_refused() {
-    let server = fresh(Options::new());
-    let store = open(&server.url()).await.expect("a store");
-    let lease = opened(&store).await;
-    let numbered = |seq| Request { seq: Seq(seq), ..request(lease, Call::Renew) };
-
-    assert_eq!(store.call(&numbered(1 << 53)).await.expect_err("too large").kind(), Kind::Refused);
-    let far = StoreTime::from_micros(u64::MAX);
-    let largest = Request { judged_by: Some(far), ..numbered((1 << 53) - 1) };
-    assert!(matches!(store.call(&largest).await.expect("an answer").said, Said::Kept { .. }));
-    assert_eq!(store.call(&numbered((1 << 53) - 2)).await.expect("an answer").said, Said::Stale);
 }

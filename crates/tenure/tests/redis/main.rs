@@ -10,11 +10,11 @@ mod damage;
 mod failover;
 mod faults;
 mod fleet;
+mod hints;
 mod jobs;
 mod lives;
 mod opening;
 mod secured;
-mod usual;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,16 +48,45 @@ fn vouch_for(server: &Redis) {
 }
 
 fn vouch_for_namespace(server: &Redis, namespace: &str) {
-    let state = format!("{{{namespace}}}:state");
-    server.command(&["HSET", &state, "run", &server.life()]);
-    // A request that was under way may have come before, and found a server that it does not know.
-    server.command(&["HDEL", &state, "quarantine"]);
+    let key = format!("{{{namespace}}}:meta");
+    let mut meta = match server.command(&["HGET", &key, "value"]) {
+        Reply::Nil => {
+            serde_json::json!({ "format": 1, "rev": 1, "longest_us": 0, "floor": 0, "secret": hex_of(random()) })
+        }
+        known => serde_json::from_str(&known.text()).expect("a record"),
+    };
+    meta["life"] = server.life().into();
+    meta.as_object_mut().expect("an object").remove("quarantine");
+    write_record(server, &key, &meta.to_string());
 }
 
-/// The fields of the state that begin with `kind`.
-fn fields(server: &Redis, kind: &str) -> Vec<String> {
-    let Reply::List(all) = server.command(&["HKEYS", "{tenure}:state"]) else { panic!("no fields") };
-    all.iter().map(Reply::text).filter(|field| field.starts_with(kind)).collect()
+/// Writes a record as if somebody else had committed it, under a version of its own.
+fn write_record(server: &Redis, key: &str, value: &str) {
+    let version = &hex_of(random())[..16];
+    let Reply::List(clock) = server.command(&["TIME"]) else { panic!("no time") };
+    let stamp = format!("{}{:0>6}", clock[0].text(), clock[1].text());
+    server.command(&["HSET", key, "version", version, "stamp", &stamp, "value", value]);
+}
+
+/// What a record says.
+fn record(server: &Redis, name: &str) -> serde_json::Value {
+    let said = server.command(&["HGET", &format!("{{tenure}}:{name}"), "value"]);
+    serde_json::from_str(&said.text()).unwrap_or_else(|error| panic!("{name}: {said:?}: {error}"))
+}
+
+/// How many wait for a resource.
+fn queued(server: &Redis, resource: &str) -> usize {
+    match server.command(&["HGET", &format!("{{tenure}}:resource/{resource}"), "value"]) {
+        Reply::Nil => 0,
+        said => {
+            let said: serde_json::Value = serde_json::from_str(&said.text()).expect("a record");
+            said["queue"].as_array().map_or(0, Vec::len)
+        }
+    }
+}
+
+fn hex_of(bytes: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_le_bytes(bytes))
 }
 
 fn name(text: &str) -> ResourceName {

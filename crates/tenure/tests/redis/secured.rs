@@ -129,13 +129,12 @@ async fn outside_the_namespace_the_documented_rights_are_worth_nothing() {
     connection.command(&["AUTH", "tenure", "PASSWORD"]).expect("an answer");
 
     for words in [
-        &["GET", "{tenure}:state"][..],
-        &["HGET", "{other}:state", "run"],
+        &["GET", "{tenure}:meta"][..],
+        &["HGET", "{other}:meta", "value"],
         &["HSET", "x", "a", "b"],
-        &["SUBSCRIBE", "{other}:hint:1"],
-        &["PUBLISH", "{other}:hint:1", "x"],
-        &["SUBSCRIBE", "{other}:fan:job"],
-        &["EVAL", "return redis.call('HGET', KEYS[1], 'a')", "1", "{other}:state"],
+        &["SUBSCRIBE", "{other}:t_1"],
+        &["PUBLISH", "{other}:t_1", "x"],
+        &["EVAL", "return redis.call('HGET', KEYS[1], 'a')", "1", "{other}:meta"],
         &["FLUSHALL"],
         &["KEYS", "*"],
         &["CONFIG", "GET", "*"],

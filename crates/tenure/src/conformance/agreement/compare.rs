@@ -98,6 +98,8 @@ pub(super) fn same_said(store: &Said, ledger: &Said, slack: Duration) -> bool {
                     (a, b) => a == b,
                 })
         }
+        // Who is dead holds nothing, and needs not be told.
+        (Said::Released(a), Said::Gone) => a.iter().all(|released| *released == Released::Free),
         (Said::Held(a), Said::Held(b)) => a.len() == b.len() && a.iter().all(|holding| b.contains(holding)),
         (Said::Kept { notices: a, more }, Said::Kept { notices: b, more: more_too }) => {
             more == more_too && a.len() == b.len() && a.iter().all(|notice| b.contains(notice))

@@ -24,9 +24,9 @@ impl Player {
         Self { lease: fresh(), label: label.into(), seq: 1 }
     }
 
-    /// The number of its next request; now and then one that comes late.
-    fn next_seq(&mut self, chance: &mut Chance) -> u64 {
-        if chance.percent(12) {
+    /// The number of its next request; now and then a renewal comes late.
+    fn next_seq(&mut self, call: &Call, chance: &mut Chance) -> u64 {
+        if *call == Call::Renew && chance.percent(12) {
             return chance.below(self.seq + 1);
         }
         self.seq += 1;
@@ -126,9 +126,23 @@ impl<F: Fixture> Round<'_, F> {
 
     pub(super) fn send(&mut self, call: Call) -> Move {
         let index = usize::try_from(self.chance.below(self.players.len() as u64)).unwrap_or(0);
-        let player = &mut self.players[index];
-        let (lease, seq) = (player.lease, player.next_seq(&mut self.chance));
         let now = self.world.answered_at();
+        let expiry = self.ledger.expiry(self.players[index].lease);
+        // It may run out while it is asked.
+        let runs_out = expiry.is_some_and(|expiry| expiry <= now + TOLERANCE * 4 + self.slack * 4);
+        let call = match call {
+            Call::Claim(_) if runs_out => Call::Renew,
+            Call::Close(Closing::Left) if runs_out => Call::Close(Closing::Expired),
+            call => call,
+        };
+        let player = &mut self.players[index];
+        let (lease, seq) = (player.lease, player.next_seq(&call, &mut self.chance));
+        if matches!(call, Call::Release(_)) {
+            // Whoever gives up ends nobody else; the ledger would. So it vouches for a time by which all live.
+            let first = self.players.iter().filter_map(|player| self.ledger.expiry(player.lease)).min();
+            let judged_by = first.map(|first| earlier(first, MICRO));
+            return Move::Send(Sent { lease, seq, judged_by, call });
+        }
         let judged_by = match self.chance.below(10) {
             0..3 => Some(earlier(now, Duration::from_micros(self.chance.below(500_000)))),
             3 => Some(now + Duration::from_millis(self.chance.below(2_000))),
