@@ -706,6 +706,9 @@ impl Client {
             }
             return self.committing(env, op, first);
         }
+        // A resource that a request names twice: the second part is decided when the first is applied.
+        let mut known = BTreeSet::new();
+        changes.retain(|(_, change, _)| change.put.iter().all(|(key, _)| known.insert(key.clone())));
         if !changes.is_empty() {
             if let Some(wait) = self.crowd(env, op, &changes) {
                 return wait;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tenure::store::PostgresStore;
 use tenure::{Happened, Namespace};
 use testkit::child::Child;
 use testkit::metronome::Lateness;
@@ -14,6 +15,7 @@ use testkit::proxy::{Link, Proxy};
 use crate::book::{self, Line};
 use crate::checker::{Fault, Findings, Granted, Rules, check};
 use crate::child::Part;
+use crate::fixture::{contact, end_quarantine};
 
 const TTL: Duration = Duration::from_secs(1);
 /// How soon there are owners again; most of it is for a machine that is busy with other tests.
@@ -39,7 +41,9 @@ impl Fleet {
         let (server, folder) = (Options::new().start(), tempfile::tempdir().expect("a folder"));
         let link = Proxy::to(server.port());
         let tools = Namespace::open(&server.url()).await.expect("a store");
-        server.sql("UPDATE tenure.meta SET quarantine_from = NULL");
+        let namespace = tenure::store::Namespace::default();
+        contact(&PostgresStore::open(&server.url(), &namespace).await.expect("a store")).await;
+        end_quarantine(&server, namespace.as_str());
         let part = Part { tickets, ttl, ..Part::new(role, &server.url(), folder.path()) };
         let mut fleet = Self { workers: BTreeMap::new(), part, tools, link, server, folder };
         let (bad, good) = (fleet.server.url_at(fleet.link.port()), fleet.server.url());

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use tenure::store::{Namespace, PostgresStore};
-use testkit::child::{again, say};
+use testkit::child::again;
 
 use crate::words::SOON;
 
@@ -70,16 +69,7 @@ fn a_child_plays_its_role() {
         match part.role.as_str() {
             "worker" => crate::worker::works(&part).await,
             "broken worker" => crate::worker::works_for_ever(&part).await,
-            "opens" => opens(&part.url).await,
             other => panic!("there is no role {other:?}"),
         }
     });
-}
-
-/// Opens a store, in an environment of its own, and says what came of it.
-async fn opens(url: &str) {
-    match PostgresStore::open(url, &Namespace::new("opened").expect("a name")).await {
-        Ok(_) => say("opened"),
-        Err(error) => say(&format!("{:?}: {error}", error.kind())),
-    }
 }

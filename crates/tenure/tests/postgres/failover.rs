@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure::store::{Namespace, PostgresStore};
 use testkit::postgres::{Options, Postgres};
 
+use crate::fixture::{contact, end_quarantine, one_life, waiters};
 use crate::scene::Scene;
 use crate::words::SOON;
 
@@ -25,9 +26,10 @@ impl Pair {
     async fn set(tickets: u32, ttl: Duration, plant: &str) -> Self {
         let primary = Options::new().start();
         let namespace = Namespace::new(NAMESPACE).expect("a name");
-        drop(PostgresStore::open(&primary.url(), &namespace).await.expect("a store"));
-        primary.sql("UPDATE failover.meta SET quarantine_from = NULL");
+        drop(PostgresStore::open(&primary.url(), &namespace).await.expect("a schema"));
         primary.sql(plant);
+        contact(&PostgresStore::open(&primary.url(), &namespace).await.expect("a store")).await;
+        end_quarantine(&primary, NAMESPACE);
         let standby = primary.standby();
         Self { primary, standby, scene: Scene::new(NAMESPACE, ttl).tickets(tickets) }
     }
@@ -63,7 +65,7 @@ impl Pair {
         for _ in 0..tickets {
             self.scene.joins(first_at).await;
         }
-        let waits = || self.primary.sql("SELECT count(*) FROM failover.waiter") == tickets.to_string();
+        let waits = || waiters(&self.primary, NAMESPACE) == tickets as usize;
         tokio::task::block_in_place(|| {
             testkit::eventually(SOON, "the first wait", waits);
             self.cut_off();
@@ -110,11 +112,8 @@ async fn a_standby_that_takes_over_under_three_owners() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_a_standby_that_takes_over_without_a_quarantine_is_seen_by_the_judge() {
-    let plant = "DO $do$ DECLARE text text := pg_get_functiondef('failover.see'::regproc); BEGIN
-        ASSERT position('quarantine_from = clock(),' IN text) > 0;
-        EXECUTE replace(text, 'quarantine_from = clock(),', 'quarantine_from = NULL::bigint,'); END $do$";
     let ttl = TTL * 3;
-    let mut pair = Pair::set(1, ttl, plant).await;
+    let mut pair = Pair::set(1, ttl, &one_life(NAMESPACE)).await;
     // The owner knows the old primary only: it cannot learn that its grant is lost.
     let old = pair.primary.url();
     pair.takes_over(1, ttl, &old).await;

@@ -9,6 +9,7 @@ use testkit::postgres::{Options, Postgres};
 use testkit::proxy::{Link, Proxy};
 use testkit::shim::Step;
 
+use crate::fixture::{contact, end_quarantine, one_life, waiters};
 use crate::scene::Scene;
 use crate::words::SOON;
 
@@ -29,11 +30,11 @@ struct Stage {
 
 impl Stage {
     async fn set(options: Options, ttl: Duration) -> Self {
-        Self::set_as(options, ttl, "postgres").await
+        Self::set_as(options, ttl, "postgres", "").await
     }
 
-    /// The same for workers of this role, which may make the schema.
-    async fn set_as(options: Options, ttl: Duration, role: &str) -> Self {
+    /// The same for workers of this role, which may make the schema, and with a bug planted in its functions.
+    async fn set_as(options: Options, ttl: Duration, role: &str, plant: &str) -> Self {
         let server = options.start();
         if role != "postgres" {
             server.sql(&format!("CREATE ROLE {role} LOGIN; GRANT CREATE ON DATABASE postgres TO {role}"));
@@ -41,8 +42,10 @@ impl Stage {
         let link = Proxy::to(server.port());
         let stage = Self { scene: Scene::new(NAMESPACE, ttl), server, link, tickets: 1 };
         let namespace = Namespace::new(NAMESPACE).expect("a name");
-        drop(PostgresStore::open(&stage.good(role), &namespace).await.expect("a store"));
-        stage.server.sql("UPDATE faults.meta SET quarantine_from = NULL");
+        let store = PostgresStore::open(&stage.good(role), &namespace).await.expect("a store");
+        stage.server.sql(plant);
+        contact(&store).await;
+        end_quarantine(&stage.server, NAMESPACE);
         stage
     }
 
@@ -114,13 +117,10 @@ bad_links! {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_a_lease_that_is_taken_for_dead_too_early_is_seen_by_the_judge() {
-    let stage = Stage::set(Options::new(), TTL).await;
-    // Dead a tenth of a second after its renewal.
-    let plant = "DO $do$ DECLARE f record; BEGIN FOR f IN SELECT oid FROM pg_proc
-        WHERE pronamespace = 'faults'::regnamespace AND position('expires_at <= c.judged' IN prosrc) > 0
-        LOOP EXECUTE replace(pg_get_functiondef(f.oid), 'expires_at <= c.judged', 'expires_at - 900000 <= c.judged');
-        END LOOP; END $do$";
-    stage.server.sql(plant);
+    // Everybody sees every renewal 0.9 s before it was.
+    let stamps = "array_agg(r.stamp)";
+    let plant = ["read", "commit"].map(|name| plant(name, "array_agg(r.stamp - 900000)", stamps)).join("; ");
+    let stage = Stage::set_as(Options::new(), TTL, "postgres", &plant).await;
     stage.fill().await;
 
     let newcomers = stage.scene.newcomers(&stage.good("postgres"), TTL / 20);
@@ -169,9 +169,10 @@ async fn hints_come_again_after_the_server_has_ended_the_connection_that_listens
     let stage = Stage::set(Options::new(), SOON * 3).await;
     stage.fill().await;
     let listens = || {
-        stage
-            .server
-            .sql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query LIKE '%SELECT 1'")
+        stage.server.sql(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure'
+             AND (query LIKE '%.listen(%' OR query LIKE '%.unlisten(%')",
+        )
     };
 
     let ended = stage.server.sql(
@@ -259,8 +260,7 @@ async fn older_data(
     aged: bool,
     link: Link,
 ) -> Stage {
-    let mut stage = Stage::set(Options::new(), ttl).await.tickets(tickets);
-    stage.server.sql(plant);
+    let mut stage = Stage::set_as(Options::new(), ttl, "postgres", plant).await.tickets(tickets);
     let before = Scene::new(NAMESPACE, ttl).tickets(tickets);
     for _ in 0..tickets {
         before.joins(&stage.good("postgres")).await;
@@ -269,7 +269,7 @@ async fn older_data(
     for _ in 0..tickets {
         stage.scene.joins(&stage.bad("postgres")).await;
     }
-    let waits = || stage.server.sql("SELECT count(*) FROM faults.waiter") == tickets.to_string();
+    let waits = || waiters(&stage.server, NAMESPACE) == tickets as usize;
     tokio::task::block_in_place(|| testkit::eventually(SOON, "the first wait", waits));
     keep(&mut stage.server);
     before.ends().await;
@@ -285,7 +285,7 @@ async fn older_data(
     stage.server.restore();
     stage.server.start();
     if aged {
-        stage.server.sql("UPDATE faults.lease SET expires_at = opened_at");
+        stage.server.sql("UPDATE faults.record SET stamp = stamp - 3600000000 WHERE key LIKE 'lease/%'");
     }
 
     let newcomers = stage.scene.newcomers(&stage.good("postgres"), LONG_TTL / 20);
@@ -339,7 +339,7 @@ async fn an_older_base_backup_that_is_restored_behind_the_owners_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_older_data_without_a_quarantine_is_seen_by_the_judge() {
-    let plant = plant("see", "quarantine_from = NULL::bigint,", "quarantine_from = clock(),");
+    let plant = one_life(NAMESPACE);
     // Long enough for an owner to believe all the while, however slowly the server comes back; and it cannot ask.
     let stage = older_data(|server| server.back_up(), &plant, 1, LONG_TTL * 10, true, Link::Hang).await;
 
@@ -352,7 +352,7 @@ async fn a_transaction_of_somebody_else_that_holds_the_resource() {
     let stage = Stage::set(Options::new(), TTL * 3).await;
     stage.fill().await;
 
-    let held = stage.server.hold("SELECT 1 FROM faults.resource FOR UPDATE");
+    let held = stage.server.hold("SELECT 1 FROM faults.record WHERE key = 'resource/job' FOR UPDATE");
     let newcomers = stage.scene.newcomers(&stage.good("postgres"), TTL / 2);
     tokio::time::sleep(TTL * 4).await;
     assert!(stage.scene.first_are_owners(), "renewals wait for no resource");
@@ -367,15 +367,12 @@ async fn a_transaction_of_somebody_else_that_holds_the_resource() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_renewals_that_wait_for_a_resource_are_seen_to_fail() {
-    let stage = Stage::set(Options::new(), TTL).await;
-    stage.server.sql(&plant(
-        "renew",
-        "now_us := clock(); PERFORM FROM resource FOR NO KEY UPDATE;",
-        "now_us := clock();",
-    ));
+    let waits = "life := life(); PERFORM FROM record WHERE key LIKE 'resource/%' FOR NO KEY UPDATE;";
+    let plant = plant("commit", waits, "life := life();");
+    let stage = Stage::set_as(Options::new(), TTL, "postgres", &plant).await;
     stage.fill().await;
 
-    let _held = stage.server.hold("SELECT 1 FROM faults.resource FOR UPDATE");
+    let _held = stage.server.hold("SELECT 1 FROM faults.record WHERE key = 'resource/job' FOR UPDATE");
     let lost = || stage.scene.first_own_nothing();
     tokio::task::block_in_place(|| testkit::eventually(SOON, "the owner cannot renew", lost));
 }
@@ -391,7 +388,7 @@ fn plant(function: &str, wrong: &str, instead_of: &str) -> String {
 
 /// Something is forbidden to the role of the workers for two leases, and then allowed again.
 async fn forbidden(forbid: &str, allow: &str) {
-    let stage = Stage::set_as(Options::new(), TTL, "app").await;
+    let stage = Stage::set_as(Options::new(), TTL, "app", "").await;
     stage.fill_as("app").await;
     let newcomers = stage.scene.newcomers(&stage.good("app"), TTL / 2);
 

@@ -3,8 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use std::time::Duration;
+
 use tenure::conformance::{Fixture, Restarted};
-use tenure::store::{Namespace, PostgresStore, Store};
+use tenure::store::{Call, LeaseId, Namespace, PostgresStore, Request, Said, Seq, Store};
+use tenure_core::Moment;
 use testkit::postgres::{Options, Postgres};
 
 pub(crate) struct Fresh {
@@ -23,17 +26,12 @@ impl Fresh {
     }
 
     pub(crate) async fn on(server: Arc<Mutex<Postgres>>) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let namespace = Namespace::new(&format!("case-{number}")).expect("a namespace");
-        let url = lock(&server).url();
+        let (url, namespace) = (lock(&server).url(), fresh_namespace());
+        settle(&server, &url, &namespace).await;
         let store = open(&url, &namespace).await;
-        let fresh = Self { server, url, namespace, store };
-        // Nobody can have owned anything here before.
-        fresh.sql("UPDATE @.meta SET quarantine_from = NULL");
         // Who looks at a short lease later does not wait for a connection first.
-        fresh.store.read(None).await.expect("an answer");
-        fresh
+        store.read(None).await.expect("an answer");
+        Self { server, url, namespace, store }
     }
 
     pub(crate) fn server(&self) -> MutexGuard<'_, Postgres> {
@@ -42,24 +40,22 @@ impl Fresh {
 
     /// Carries out statements in which `@` is the schema.
     pub(crate) fn sql(&self, statements: &str) -> String {
-        self.server().sql(&statements.replace('@', &format!("\"{}\"", self.namespace)))
+        let statements = self.in_schema(statements);
+        self.server().sql(&statements)
     }
 
-    /// Replaces a piece of text in the functions of this namespace: a bug, planted.
-    #[allow(dead_code, reason = "only some of the tests plant bugs")]
-    pub(crate) fn plant(&self, wrong: &str, instead_of: &str) {
-        let (wrong, right) = (wrong.replace('\'', "''"), instead_of.replace('\'', "''"));
-        let planted = self.sql(&format!(
-            "DO $do$ DECLARE f record; BEGIN
-                FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-                    WHERE quote_ident(n.nspname) = '@' AND position('{right}' IN p.prosrc) > 0
-                LOOP EXECUTE replace(pg_get_functiondef(f.oid), '{right}', '{wrong}'); END LOOP;
-            END $do$;
-            SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-                WHERE quote_ident(n.nspname) = '@' AND position('{wrong}' IN p.prosrc) > 0"
-        ));
-        assert_ne!(planted, "0", "nothing reads {instead_of:?}");
+    /// Statements in which `@` is the schema.
+    #[allow(dead_code, reason = "only some of the tests ask")]
+    pub(crate) fn in_schema(&self, statements: &str) -> String {
+        statements.replace('@', &format!("\"{}\"", self.namespace))
     }
+}
+
+/// A namespace that no other test uses.
+pub(crate) fn fresh_namespace() -> Namespace {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Namespace::new(&format!("case-{number}")).expect("a namespace")
 }
 
 pub(crate) fn start() -> Arc<Mutex<Postgres>> {
@@ -80,6 +76,54 @@ pub(crate) fn shared() -> Arc<Mutex<Postgres>> {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A test that failed leaves the server as it is.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Creates the namespace and ends its quarantine: nobody can have owned anything here before.
+pub(crate) async fn settle(server: &Mutex<Postgres>, url: &str, namespace: &Namespace) {
+    contact(&*open(url, namespace).await).await;
+    end_quarantine(&lock(server), namespace.as_str());
+}
+
+/// The first request in a life of the store writes down that a quarantine begins.
+pub(crate) async fn contact(store: &PostgresStore) {
+    let nobody = Request {
+        lease: LeaseId(1),
+        seq: Seq(1),
+        asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
+        limit: Duration::from_secs(20),
+        judged_by: None,
+        longest: Duration::ZERO,
+        call: Call::Renew,
+    };
+    assert_eq!(store.call(&nobody).await.expect("an answer").said, Said::Gone);
+}
+
+/// Ends a quarantine by hand. Whoever knows of it reads the record again, because its version is another.
+pub(crate) fn end_quarantine(server: &Postgres, schema: &str) {
+    let ended = server.sql(&format!(
+        "UPDATE \"{schema}\".record SET version = version + 1, value = (value::jsonb - 'quarantine')::text
+         WHERE key = 'meta' AND value::jsonb ? 'quarantine' RETURNING 'ended'"
+    ));
+    assert!(ended.starts_with("ended"), "there is no quarantine: {ended:?}");
+}
+
+/// How many wait for `job`.
+#[allow(dead_code, reason = "only some of the tests ask")]
+pub(crate) fn waiters(server: &Postgres, schema: &str) -> usize {
+    let count = server.sql(&format!(
+        "SELECT coalesce(sum(jsonb_array_length(value::jsonb -> 'queue')), 0) FROM \"{schema}\".record
+         WHERE key = 'resource/job'"
+    ));
+    count.parse().expect("a number")
+}
+
+/// A planted bug: a server that says after a restart, a restore or a failover that it lives the same life as before.
+#[allow(dead_code, reason = "only some of the tests plant bugs")]
+pub(crate) fn one_life(schema: &str) -> String {
+    format!(
+        "CREATE OR REPLACE FUNCTION \"{schema}\".life() RETURNS bytea LANGUAGE sql VOLATILE
+         AS $$ SELECT decode(repeat('07', 16), 'hex') $$"
+    )
 }
 
 async fn open(url: &str, namespace: &Namespace) -> Arc<PostgresStore> {

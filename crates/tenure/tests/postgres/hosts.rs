@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure::store::{Call, Namespace, PostgresStore, Said, Store};
-use tenure::{Kind, Label, Metadata, Timing, Worker};
+use tenure::{Kind, Timing, Worker};
 use testkit::postgres::Options;
 use testkit::proxy::{Link, Proxy};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Notify;
 
-use crate::fixture::{lock, shared};
 use crate::words::{Asker, SOON};
 
 /// What a host gets at most while there are others, and something for a machine that is busy.
@@ -160,58 +158,4 @@ async fn a_host_that_cannot_be_written_to_any_more_is_left_for_another() {
     assert!(first.as_ref().is_err_and(|error| error.kind() == Kind::Unavailable), "{first:?}");
     let second = worker.ask(Call::Renew).await.expect("an answer of the other");
     assert_eq!(second.said, Said::Gone);
-}
-
-/// A way to the server that takes one connection, the given one, and never carries it on. It tells when it has.
-async fn swallows(port: u16, swallowed: usize) -> (u16, Arc<Notify>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let own = listener.local_addr().expect("an address").port();
-    let has_swallowed = Arc::new(Notify::new());
-    let tell = has_swallowed.clone();
-    tokio::spawn(async move {
-        let mut kept = Vec::new();
-        for number in 0.. {
-            let (mut client, _) = listener.accept().await.expect("a connection");
-            if number == swallowed {
-                kept.push(client);
-                tell.notify_one();
-                continue;
-            }
-            tokio::spawn(async move {
-                let mut server = TcpStream::connect(("127.0.0.1", port)).await.expect("the server");
-                // It ends when one of them does.
-                let _ended = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-            });
-        }
-    });
-    (own, has_swallowed)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_less_time_is_not_held_up_by_a_connection_that_another_makes() {
-    let server = shared();
-    // The first connection looks after the schema; the next is made by the one who has much time.
-    let port = lock(&server).port();
-    let (port, has_swallowed) = swallows(port, 1).await;
-    let url = url(&[port]);
-    let store: Arc<dyn Store> =
-        Arc::new(PostgresStore::open(&url, &namespace("held-up")).await.expect("a store"));
-    let opening = |label: &str| Call::Open {
-        ttl: SOON,
-        label: Label::new(label).expect("a label"),
-        metadata: Metadata::default(),
-    };
-    let (mut patient, mut hasty) = (Asker::new(&store), Asker::new(&store));
-    hasty.limit = Duration::from_secs(4);
-    let first = opening("patient");
-    let waits = tokio::spawn(async move { (patient.ask(first).await, Instant::now()) });
-    tokio::time::timeout(SOON / 4, has_swallowed.notified()).await.expect("it connects");
-
-    let opened = hasty.ask(opening("hasty")).await.expect("within its limit");
-
-    assert_eq!(opened.said, Said::Opened);
-    let done = Instant::now();
-    let (first, at) = waits.await.expect("a task");
-    assert_eq!(first.expect("the connection of the other does for it, too").said, Said::Opened);
-    assert!(at.saturating_duration_since(done) < SOON / 2);
 }

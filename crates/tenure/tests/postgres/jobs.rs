@@ -12,7 +12,7 @@ use tenure_core::{JobRecord, JobState, Message, Note, Occurrence, Plan};
 use testkit::postgres::{Bouncer, Pooling};
 use testkit::proxy::{Link, Proxy};
 
-use crate::fixture::{Fresh, lock, shared, start};
+use crate::fixture::{Fresh, lock, settle, shared, start};
 use crate::words::{Asker, SOON, granted, resource};
 
 /// Ends every connection of the stores in this process.
@@ -98,8 +98,9 @@ async fn a_begin_and_a_finish_whose_replies_are_lost_count_once() {
         proxy.set(Link::DropReplies);
         let lost = tokio::time::timeout(IMPATIENT, step(&store, &holder, act.clone())).await;
         assert!(lost.is_err(), "a reply that should be lost came: {lost:?}");
-        let state = if matches!(act, JobAct::Begin(_)) { "0" } else { "1" };
-        let arrived = || fresh.sql("SELECT max(state) FROM @.run") == state;
+        let state = if matches!(act, JobAct::Begin(_)) { "running" } else { "ran" };
+        let latest = "SELECT value::jsonb #>> '{job,latest,state}' FROM @.record WHERE key = 'resource/job'";
+        let arrived = || fresh.sql(latest) == state;
         testkit::eventually(SOON, "it arrived nevertheless", arrived);
         proxy.set(Link::Pass);
 
@@ -147,13 +148,13 @@ async fn one_who_waits_for_the_resource_begins_by_the_clock_after_the_wait() {
     let holder = Holder { lease: owner.lease, resource: resource("job"), token };
     let plan = Plan::new("once").expect("a plan");
     step(&store, &holder, JobAct::Attend { plan, from: Occurrence::default() }).await.expect("an answer");
-    let held = fresh.server().hold(&format!("SELECT 1 FROM \"{}\".resource FOR UPDATE", fresh.namespace));
+    let held = fresh.server().hold(&fresh.in_schema("SELECT 1 FROM @.record WHERE key = 'resource/job' FOR UPDATE"));
 
     let asked = tokio::spawn({
         let (store, holder) = (store.clone(), holder.clone());
         async move { step(&store, &holder, begin(1)).await }
     });
-    let over = "SELECT count(*) FROM @.lease WHERE expires_at < @.clock()";
+    let over = "SELECT count(*) FROM @.record WHERE key LIKE 'lease/%' AND stamp + 1000000 < @.clock()";
     testkit::eventually(SOON, "the lease runs out while it waits", || fresh.sql(over) == "1");
     drop(held);
 
@@ -227,8 +228,8 @@ async fn behind_a_transaction_pooler_jobs_and_publishing_work_and_subscribing_is
     let pooled = lock(&server).url_at(pooler.port());
     let direct = lock(&server).url();
     let namespace = Namespace::new("jobs-pooled").expect("a name");
+    settle(&server, &pooled, &namespace).await;
     let store = open(&pooled, &namespace).await;
-    lock(&server).sql("UPDATE \"jobs-pooled\".meta SET quarantine_from = NULL");
     let holder = attending(&store).await;
     begun(step(&store, &holder, begin(1)).await);
 

@@ -4,19 +4,18 @@
 mod agreement;
 mod apart;
 mod child;
+mod clocks;
+mod contention;
 mod failover;
 mod faults;
 mod fixture;
+mod hints;
 mod hosts;
 mod jobs;
-mod locking;
 mod opening;
-mod planted;
 mod pooling;
 mod rights;
-mod safety;
 mod scene;
-mod tls;
 mod words;
 
 // What workers in other processes write down, and how it is judged, is the same on every store.

@@ -1,17 +1,19 @@
 //! Behind PgBouncer in transaction mode: everything works, but hints do not come, unless there is a way around it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::store::{Cost, Namespace, PostgresStore, Store};
 use tenure::{Campaign, Timing, Worker};
-use testkit::postgres::{Bouncer, Pooling};
+use testkit::postgres::{Bouncer, Pooling, Postgres};
 
-use crate::fixture::{lock, shared};
+use crate::fixture::{lock, settle, shared};
 use crate::words::{Asker, SOON, granted};
 
-async fn store(url: &str, name: &str) -> Arc<dyn Store> {
-    Arc::new(PostgresStore::open(url, &Namespace::new(name).expect("a name")).await.expect("a store"))
+async fn store(server: &Mutex<Postgres>, url: &str, name: &str) -> Arc<dyn Store> {
+    let name = Namespace::new(name).expect("a name");
+    settle(server, url, &name).await;
+    Arc::new(PostgresStore::open(url, &name).await.expect("a store"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -19,8 +21,7 @@ async fn behind_a_transaction_pooler_silence_is_detected_and_reported() {
     let server = shared();
     let pooler = Bouncer::before(&lock(&server), Pooling::Transactions);
     let url = lock(&server).url_at(pooler.port());
-    let store = store(&url, "silent").await;
-    lock(&server).sql("UPDATE silent.meta SET quarantine_from = NULL");
+    let store = store(&server, &url, "silent").await;
 
     let mut a = Asker::open(&store, "a", SOON).await;
     let mut hints = store.hints(a.lease).await.expect("a stream, though a silent one");
@@ -45,8 +46,7 @@ async fn a_listen_url_around_the_pooler_brings_the_hints_back() {
     let pooled = lock(&server).url_at(pooler.port());
     let direct = lock(&server).url();
     let url = format!("{pooled}?listen={direct}");
-    let store = store(&url, "around").await;
-    lock(&server).sql("UPDATE around.meta SET quarantine_from = NULL");
+    let store = store(&server, &url, "around").await;
 
     let [mut a, mut b] = [Asker::open(&store, "a", SOON).await, Asker::open(&store, "b", SOON).await];
     let mut hints = store.hints(b.lease).await.expect("a stream");
@@ -64,7 +64,7 @@ async fn through_a_session_pooler_hints_come() {
     let server = shared();
     let pooler = Bouncer::before(&lock(&server), Pooling::Sessions);
     let url = lock(&server).url_at(pooler.port());
-    let store = store(&url, "sessions").await;
+    let store = store(&server, &url, "sessions").await;
 
     let a = Asker::open(&store, "a", SOON).await;
     let _hints = store.hints(a.lease).await.expect("a stream");

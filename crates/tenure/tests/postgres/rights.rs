@@ -1,49 +1,53 @@
-//! The least that a worker needs: to call the functions, and nothing else.
+//! What workers, operators and readers may do when they may only call the functions that the documents list.
+
+use std::sync::Arc;
 
 use tenure::Kind;
-use tenure::conformance::Fixture;
 use tenure::store::{
     Begin, Holder, JobAct, JobOutcome, JobSaid, JobStep, Namespace, Payload, PostgresStore, Published, Said,
     Store,
 };
 use tenure_core::{Note, Occurrence, Plan};
 
-use crate::fixture::{Fresh, lock, shared};
-use crate::words::{Asker, SOON, granted};
-use std::sync::Arc;
+use crate::fixture::{lock, settle, shared};
+use crate::words::{Asker, SOON, granted, resource};
 
-/// What the script lists at its end, for the role `worker`.
-fn grants(script: &str, role: &str) -> String {
-    let listed = script.split("-- What a worker's role needs").nth(1).expect("the list at the end");
-    let lines: Vec<&str> = listed.lines().skip(1).map(|line| line.trim_start_matches("--")).collect();
-    lines.join("\n").replace("TO worker", &format!("TO {role}"))
+/// The statements in the documents that grant what this role needs, for another schema.
+fn documented(role: &str, schema: &str) -> String {
+    let page = include_str!("../../../../docs/stores.md");
+    let blocks = page.split("```sql\n").skip(1).filter_map(|block| block.split("```").next());
+    let to = format!(" TO {role};");
+    let block = blocks.into_iter().find(|block| block.contains(&to));
+    block.unwrap_or_else(|| panic!("nothing is granted to {role}")).replace("\"tenure\"", &format!("\"{schema}\""))
 }
 
-#[tokio::test]
-async fn a_role_that_may_only_call_the_functions_can_do_everything_and_read_nothing() {
-    let server = shared();
-    let namespace = Namespace::new("least").expect("a namespace");
-    let script = PostgresStore::schema(&namespace).expect("a script");
-    lock(&server).sql(&script);
-    lock(&server).sql("UPDATE least.meta SET quarantine_from = NULL; CREATE ROLE few LOGIN");
-    let url = lock(&server).url().replace("postgres@", "few@");
+async fn open_as(url: &str, role: &str, name: &Namespace) -> Result<PostgresStore, tenure::Error> {
+    PostgresStore::open(&url.replace("postgres@", &format!("{role}@")), name).await
+}
 
-    let without = PostgresStore::open(&url, &namespace).await.expect_err("no rights");
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_with_the_documented_rights_can_do_all_that_workers_and_operators_do() {
+    let server = shared();
+    let (url, name) = (lock(&server).url(), Namespace::new("documented").expect("a namespace"));
+    settle(&server, &url, &name).await;
+    lock(&server).sql("CREATE ROLE worker LOGIN");
+
+    let without = open_as(&url, "worker", &name).await.expect_err("no rights");
     assert_eq!(without.kind(), Kind::Refused);
     assert!(without.to_string().contains("tenure schema postgres"), "{without}");
 
-    lock(&server).sql(&grants(&script, "few"));
-    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&url, &namespace).await.expect("enough rights"));
+    lock(&server).sql(&documented("worker", "documented"));
+    let store: Arc<dyn Store> = Arc::new(open_as(&url, "worker", &name).await.expect("enough rights"));
     let mut worker = Asker::open(&store, "a", SOON).await;
-    let mut hints = store.hints(worker.lease).await.expect("it may listen");
     let grant = granted(&worker.claim(&["job"]).await);
     assert!(matches!(worker.renew().await, Said::Kept { .. }));
     let mut next = Asker::open(&store, "b", SOON).await;
+    let mut hints = store.hints(next.lease).await.expect("it may listen");
     next.claim(&["job"]).await;
-    assert!(
-        store.read(None).await.is_ok() && store.history(None).await.is_ok() && store.safety().await.is_ok()
-    );
-    let job = crate::words::resource("job");
+    assert_eq!(store.read(None).await.expect("it may read").len(), 1);
+    assert!(!store.history(None).await.expect("it may read").is_empty());
+    store.safety().await.expect("it may ask");
+    let job = resource("job");
     let holder = Holder { lease: worker.lease, resource: job.clone(), token: grant.token };
     run_a_job(&store, &holder).await;
     let mut messages = store.subscribe(&job).await.expect("it may listen");
@@ -51,25 +55,10 @@ async fn a_role_that_may_only_call_the_functions_can_do_everything_and_read_noth
     assert_eq!(store.publish(&holder, &hello).await.expect("an answer"), Published::Sent);
     assert!(tokio::time::timeout(SOON, messages.recv()).await.expect("in time").is_some());
     assert_eq!(store.ask(&job, grant.token, None).await.expect("asked"), tenure::Asked::Done);
-    assert_eq!(store.evict(&job, grant.token).await.expect("evicted"), tenure::Asked::Done);
     worker.release(&["job"]).await;
-    assert!(hints.try_recv().is_err());
-
-    let tables =
-        ["meta", "lease", "resource", "ticket", "waiter", "newest", "notice", "history", "job", "run"];
-    for table in tables {
-        let allowed = |right: &str| {
-            lock(&server).sql(&format!("SELECT has_table_privilege('few', 'least.{table}', '{right}')"))
-        };
-        for right in ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE"] {
-            assert_eq!(allowed(right), "f", "{right} on {table}");
-        }
-    }
-    let inner = lock(&server).sql(
-        "SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'least'::regnamespace
-         AND NOT prosecdef AND has_function_privilege('few', oid, 'EXECUTE')",
-    );
-    assert_eq!(inner, "", "what the functions call is not to be called");
+    assert!(tokio::time::timeout(SOON, hints.recv()).await.expect("in time").is_some());
+    let grant = granted(&next.claim(&["job"]).await);
+    assert_eq!(store.evict(&job, grant.token).await.expect("evicted"), tenure::Asked::Done);
 }
 
 /// Every step of a job, and what can be read of it.
@@ -90,55 +79,33 @@ async fn run_a_job(store: &Arc<dyn Store>, holder: &Holder) {
     assert_eq!(store.jobs(Some(&holder.resource)).await.expect("an answer")[0].counts.ran, 1);
 }
 
-#[tokio::test]
-async fn a_role_that_may_not_make_a_schema_is_told_what_to_do() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_with_the_documented_rights_sees_everything_and_changes_nothing() {
     let server = shared();
-    lock(&server).sql("CREATE ROLE nothing LOGIN");
-    let url = lock(&server).url().replace("postgres@", "nothing@");
+    let (url, name) = (lock(&server).url(), Namespace::new("looked-at").expect("a namespace"));
+    settle(&server, &url, &name).await;
+    lock(&server).sql(&format!("CREATE ROLE reader LOGIN; {}", documented("reader", "looked-at")));
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&url, &name).await.expect("a store"));
+    let mut worker = Asker::open(&store, "a", SOON).await;
+    let grant = granted(&worker.claim(&["job"]).await);
+    let job = resource("job");
+    let holder = Holder { lease: worker.lease, resource: job.clone(), token: grant.token };
+    run_a_job(&store, &holder).await;
 
-    let told =
-        PostgresStore::open(&url, &Namespace::new("unmade").expect("a name")).await.expect_err("no rights");
+    let reader = url.replace("postgres@", "reader@");
+    let found = PostgresStore::find(&reader, &name).await.expect("an answer").expect("it is there");
 
-    assert_eq!(told.kind(), Kind::Refused);
-    assert!(told.to_string().contains("no right to make the schema"), "{told}");
-}
-
-#[tokio::test]
-async fn what_stands_in_the_callers_search_path_does_not_change_the_functions() {
-    let server = shared();
-    let namespace = Namespace::new("straight").expect("a namespace");
-    let url = lock(&server).url();
-    drop(PostgresStore::open(&url, &namespace).await.expect("a store"));
-    lock(&server).sql(
-        "CREATE ROLE sly LOGIN; CREATE SCHEMA traps AUTHORIZATION sly; GRANT USAGE ON SCHEMA straight TO sly;
-         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA straight TO sly; SET ROLE sly;
-         CREATE TABLE traps.lease (id int); CREATE TABLE traps.meta (version int);
-         INSERT INTO traps.meta VALUES (99);
-         CREATE FUNCTION traps.clock() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
-    );
-
-    let seen = lock(&server).sql(
-        "SET ROLE sly; SET search_path = traps, pg_temp, pg_catalog;
-         CREATE TEMP TABLE resource (id int); SELECT straight.version() < 99, (straight.held('\\x00', 100)).now_us > 1000",
-    );
-
-    assert_eq!(seen, "t|t");
-}
-
-/// What a rehearsal is known by takes nothing from anybody.
-#[tokio::test]
-async fn who_asks_in_the_name_of_nobody_takes_and_frees_nothing() {
-    let fresh = Fresh::start().await;
-    let mut owner = Asker::open(&fresh.store(), "a", SOON * 10).await;
-    granted(&owner.claim(&["job"]).await);
-    let all =
-        "SELECT r, t, l, (SELECT count(*) FROM @.history) FROM @.resource AS r, @.ticket AS t, @.lease AS l";
-    let before = fresh.sql(all);
-
-    let said = fresh.sql(
-        "SELECT (@.release(NULL, 9, NULL, 0, 100, '{job}', '{0}', true)).verdict,
-            (@.claim(NULL, 9, NULL, 0, 100, '{job}', '{1}', '{0}', true)).verdict, (@.close(NULL, 100, 0::smallint)).verdict",
-    );
-
-    assert_eq!((said.as_str(), fresh.sql(all)), ("7|7|6", before));
+    assert_eq!(found.read(None).await.expect("it may read")[0].owners.len(), 1);
+    assert!(!found.history(None).await.expect("it may read").is_empty());
+    assert_eq!(found.jobs(None).await.expect("it may read").len(), 1);
+    found.safety().await.expect("it may ask");
+    let mut messages = found.subscribe(&job).await.expect("it may listen");
+    let hello = Payload::new(b"hello").expect("not too much");
+    assert_eq!(store.publish(&holder, &hello).await.expect("an answer"), Published::Sent);
+    assert!(tokio::time::timeout(SOON, messages.recv()).await.expect("in time").is_some());
+    for refused in [found.ask(&job, grant.token, None).await, found.evict(&job, grant.token).await] {
+        let told = refused.expect_err("no right");
+        assert_eq!(told.kind(), Kind::Refused, "{told}");
+    }
+    assert!(matches!(worker.renew().await, Said::Kept { notices, .. } if notices.is_empty()));
 }

@@ -104,7 +104,11 @@ impl Attempt<'_> {
                     connection.answered_at = Instant::now();
                     self.pool.put_back(connection);
                 }
-                Err(failure) if failure.is_of_a_standby() => self.pool.target.avoid(connection.host),
+                Err(failure) if failure.is_of_a_standby() => {
+                    self.pool.target.avoid(connection.host);
+                    // The other connections to it would fail the same way.
+                    self.pool.idle().retain(|other| other.host != connection.host);
+                }
                 // A new connection costs little, and nothing is known of the state of this one.
                 Err(_) => {}
             }
