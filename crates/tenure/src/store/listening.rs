@@ -66,6 +66,8 @@ pub(super) struct Listening {
     /// Whose ends we hear.
     followed: HashSet<LeaseId>,
     deaths: Option<JoinHandle<()>>,
+    /// Whose deaths are written down: the witness does not prove them again.
+    proved: HashSet<LeaseId>,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +102,16 @@ impl Listening {
         self.hints.clear();
         self.messages.clear();
         self.followed.clear();
+        // The next look of each waiter follows the owners again.
+        self.waits.values_mut().for_each(|waits| waits.owners.clear());
+    }
+
+    fn follow_no_more(&mut self, owner: LeaseId) {
+        if self.followed.remove(&owner)
+            && let Some(line) = &self.line
+        {
+            line.subscriptions.forget(&line.secret.end(owner));
+        }
     }
 
     /// Hints that lease, and forgets it if nobody listens any more.
@@ -195,7 +207,7 @@ impl<B: Backend> Inner<B> {
                 }
             }
             Spoken::Ended(ended) => {
-                self.listening().followed.remove(&ended);
+                self.listening().follow_no_more(ended);
                 self.hint_waiters(&[ended]);
             }
             Spoken::Knock => {}
@@ -239,18 +251,19 @@ impl<B: Backend> Inner<B> {
         if known.is_some_and(|known| known.owners == owners) {
             return;
         }
-        let new: Vec<LeaseId> =
-            owners.into_iter().filter(|owner| listening.followed.insert(*owner)).collect();
-        let Some(line) = listening.line.as_ref().map(|line| (line.secret, line.subscriptions.clone())) else {
-            return;
+        let line = listening.line.as_ref().map(|line| (line.secret, line.subscriptions.clone()));
+        let new: Vec<LeaseId> = match line {
+            Some(_) => owners.into_iter().filter(|owner| listening.followed.insert(*owner)).collect(),
+            None => Vec::new(),
         };
         drop(listening);
         let inner = self.clone();
         tokio::spawn(async move {
-            let (secret, subscriptions) = line;
-            for owner in &new {
-                if subscriptions.follow(secret.end(*owner)).await.is_err() {
-                    inner.listening().followed.remove(owner);
+            if let Some((secret, subscriptions)) = line {
+                for owner in &new {
+                    if subscriptions.follow(secret.end(*owner)).await.is_err() {
+                        inner.listening().followed.remove(owner);
+                    }
                 }
             }
             inner.watch().await;
@@ -301,12 +314,7 @@ impl<B: Backend> Inner<B> {
         let needed: HashSet<LeaseId> =
             listening.waits.values().flat_map(|waits| waits.owners.clone()).collect();
         let needless: Vec<LeaseId> = listening.followed.difference(&needed).copied().collect();
-        for owner in needless {
-            listening.followed.remove(&owner);
-            if let Some(line) = &listening.line {
-                line.subscriptions.forget(&line.secret.end(owner));
-            }
-        }
+        needless.into_iter().for_each(|owner| listening.follow_no_more(owner));
     }
 
     /// A lease of this process is closed.
@@ -337,7 +345,14 @@ impl<B: Backend> Inner<B> {
             waits.iter().flat_map(of).collect()
         };
         self.hear_deaths();
-        let keys: Vec<Key> = whom.into_iter().map(Key::Info).collect();
+        let keys: Vec<Key> = {
+            let mut listening = self.listening();
+            listening.proved.retain(|lease| whom.contains(lease));
+            whom.difference(&listening.proved.iter().copied().collect()).copied().map(Key::Info).collect()
+        };
+        if keys.is_empty() {
+            return witness.watch(Vec::new());
+        }
         let Ok(snapshot) = self.backend.read(&keys).await else { return };
         let vouched = snapshot.records.into_iter().filter_map(|stored| {
             let Key::Info(lease) = stored.key else { return None };
@@ -361,10 +376,13 @@ impl<B: Backend> Inner<B> {
         }));
     }
 
-    async fn died(&self, proof: Proof) {
+    async fn died(self: &Arc<Self>, proof: Proof) {
         // Kept until it is written down: nobody else proves the same meanwhile.
         if let Err(error) = self.run(Act::Prove(proof.lease)).await {
             tracing::debug!(%error, "the proof of a death was not written down");
+            return;
         }
+        self.listening().proved.insert(proof.lease);
+        self.watch().await;
     }
 }
