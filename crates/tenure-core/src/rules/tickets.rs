@@ -317,7 +317,8 @@ impl<'a> Draft<'a> {
             self.changed |= seat.grant.ticket.0 >= self.resource.tickets;
             // A grant may come after the expiry by the store's clock, if the worker vouches for less.
             let at = ended.at.max(seat.since);
-            let freed = self.resource.freed.max(at);
+            // Absent is now, which is later than any end.
+            let freed = self.resource.freed.map(|freed| at.map_or(freed, |at| freed.max(at)));
             self.resource.vacate(seat.grant.token, freed);
             self.note(at, worker, seat.grant, ended.why.into());
         }

@@ -153,6 +153,7 @@ impl<'a, F: Fixture> Round<'a, F> {
             for (resource, freed_at) in &self.freed {
                 ledger.count_steps_from(resource.as_str(), *freed_at);
             }
+            self.raise_first(&mut ledger, &request, at);
             let ours = ledger.apply(self.here(at), &request);
             if same_said(&said, &ours.said, self.slack) && ours.stamp.longest == answer.stamp.longest {
                 self.catch_up(ledger, at).await;
@@ -172,6 +173,21 @@ impl<'a, F: Fixture> Round<'a, F> {
                 Request { judged_by: Some(StoreTime::from_micros(0)), ..request }
             }
             _ => request,
+        }
+    }
+
+    /// Where this claim raises K, tickets can be had from now on that could not before. The ledger would count from
+    /// when they were given back, if that was while K was lower.
+    fn raise_first(&self, ledger: &mut Ledger, request: &Request, at: StoreTime) {
+        let Call::Claim(wants) = &request.call else { return };
+        let mut raised = ledger.clone();
+        let _answer = raised.apply(self.here(at), request);
+        for want in wants {
+            let resource = want.resource.as_str();
+            let tickets = |ledger: &Ledger| ledger.read(self.here(at), resource).map(|view| view.tickets);
+            if tickets(&raised) > tickets(ledger) {
+                ledger.count_steps_from(resource, at);
+            }
         }
     }
 
