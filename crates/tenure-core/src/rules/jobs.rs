@@ -257,7 +257,8 @@ fn finish(
             }
             let resource = Resource { job: Some(job), ..resource.clone() };
             let change = Change::of(Key::Resource(name.clone()), record.version, resource);
-            Decision::commit(Change { lasting: true, urgent: true, ..change }, said)
+            // That it ran is written down also where the store takes nothing new.
+            Decision::commit(Change { lasting: true, essential: true, urgent: true, ..change }, said)
         }
         Some(run) if run.record.state == outcome.into() => {
             let said = JobSaid::Finished(run.record.clone());
