@@ -947,8 +947,7 @@ impl Client {
         let shown = op.shown.unwrap_or(own);
         let now = op.stamp.unwrap_or(shown).min(shown);
         let incarnation = self.life.map_or(Incarnation(0), |heard| heard.life);
-        let longest = self.records.get(&Key::Meta).and_then(Record::meta).map(|meta| meta.longest);
-        let longest = longest.unwrap_or_default();
+        let longest = self.longest;
         if matches!(answer, Said::Closed | Said::Gone) {
             self.mine.remove(&lease);
         }
