@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::error::Failure;
+use crate::Kind;
 use crate::store::Pending;
 use crate::store::backend::{Channel, Heard, Signals, Subscriptions, Text};
 
@@ -62,8 +63,12 @@ impl Subscriptions for Listener {
                 Ok(Err(error)) => Failure::Redis(error),
                 Err(_) => Failure::TimedOut,
             };
-            self.end.send_replace(true);
-            Err(failure.describe("subscribe at", &self.server))
+            let error = failure.describe("subscribe at", &self.server);
+            // A user without the right to subscribe would try again at once, and for ever.
+            if error.kind() != Kind::Refused {
+                self.end.send_replace(true);
+            }
+            Err(error)
         })
     }
 
