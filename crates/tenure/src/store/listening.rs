@@ -104,11 +104,29 @@ impl Listening {
         self.followed.clear();
     }
 
+    /// Leaves the channels that nobody wants to hear any more.
+    fn leave_unheard(&mut self) {
+        let Some(line) = &self.line else { return };
+        self.hints.retain(|lease, to| {
+            if to.is_closed() {
+                line.subscriptions.forget(&line.secret.lease(*lease));
+            }
+            !to.is_closed()
+        });
+        self.messages.retain(|resource, audience| {
+            audience.retain(|to| !to.is_closed());
+            if audience.is_empty() {
+                line.subscriptions.forget(&line.secret.messages(resource));
+            }
+            !audience.is_empty()
+        });
+    }
+
     /// Hints that lease, and forgets it if nobody listens any more.
     fn hint(&mut self, hint: Hint) {
         let lease = hint.lease;
         if self.hints.get(&lease).is_some_and(|to| to.send(hint).is_err()) {
-            self.hints.remove(&lease);
+            self.leave_unheard();
         }
     }
 }
@@ -154,7 +172,11 @@ impl<B: Backend> Inner<B> {
         to: mpsc::UnboundedSender<Hint>,
     ) -> Result<(), Error> {
         let (secret, subscriptions) = self.listen().await?;
-        self.listening().hints.insert(lease, to);
+        {
+            let mut listening = self.listening();
+            listening.leave_unheard();
+            listening.hints.insert(lease, to);
+        }
         match subscriptions.follow(secret.lease(lease)).await {
             // Behind a pooler nothing is heard: then those who wait look by themselves.
             Err(error) if error.kind() != Kind::Refused => Err(error),
@@ -166,7 +188,11 @@ impl<B: Backend> Inner<B> {
     pub(super) async fn subscribe(self: &Arc<Self>, resource: &ResourceName) -> Result<Messages, Error> {
         let (secret, subscriptions) = self.listen().await?;
         let (to, messages) = mpsc::unbounded_channel();
-        self.listening().messages.entry(resource.clone()).or_default().push(to);
+        {
+            let mut listening = self.listening();
+            listening.leave_unheard();
+            listening.messages.entry(resource.clone()).or_default().push(to);
+        }
         subscriptions.follow(secret.messages(resource)).await?;
         Ok(messages)
     }
