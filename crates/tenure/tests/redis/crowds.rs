@@ -27,6 +27,8 @@ async fn the_queue_in_the_record_is_bounded() {
     }
 
     let last = opened(&store).await;
+    // The first claim of a later lease notes who has set K last.
+    claimed(&store, last, "job").await;
     let before = server.command(&["HGET", "{tenure}:resource/job", "version"]);
     let Claimed::Waiting(waiting) = claimed(&store, last, "job").await else { panic!("let in") };
 

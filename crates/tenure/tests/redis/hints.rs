@@ -37,7 +37,7 @@ impl Pair {
 
 #[tokio::test]
 async fn a_release_wakes_the_head_at_once_and_leaves_what_it_should() {
-    let Pair { stores, owner, next, mut hints, .. } = Pair::new().await;
+    let Pair { server: _server, stores, owner, next, mut hints } = Pair::new().await;
     let before = stores[0].read(Some(&name("job"))).await.expect("a view")[0].owners[0].grant;
 
     let released = said(&stores[0], owner, releasing(&["job"], Leaving::Released)).await;
@@ -74,6 +74,8 @@ async fn a_release_wakes_the_head_at_once_and_leaves_what_it_should() {
 #[tokio::test]
 async fn a_hand_over_is_two_requests() {
     let Pair { server, stores, owner, next, mut hints } = Pair::new().await;
+    // What is looked after in the background has to be over.
+    tokio::time::sleep(Duration::from_millis(300)).await;
     let before = scripts_run(&server);
 
     said(&stores[0], owner, releasing(&["job"], Leaving::Released)).await;
@@ -96,7 +98,7 @@ fn scripts_run(server: &Redis) -> u64 {
 #[tokio::test]
 async fn an_owner_that_steps_down_or_leaves_wakes_the_head_at_once() {
     for call in [releasing(&["job"], Leaving::SteppedDown), Call::Close(Closing::Left)] {
-        let Pair { stores, owner, next, mut hints, .. } = Pair::new().await;
+        let Pair { server: _server, stores, owner, next, mut hints } = Pair::new().await;
 
         said(&stores[0], owner, call).await;
 

@@ -98,7 +98,6 @@ async fn a_begin_whose_reply_is_lost_is_the_same_claim_when_it_is_repeated() {
             }
         };
         let record = tokio::time::timeout(PATIENCE, written).await.expect("it was written down");
-        let before = proxy.accepted();
         proxy.set(Link::Pass);
 
         let again = tokio::time::timeout(PATIENCE, store.job(&step)).await.expect("soon").expect("an answer");
@@ -106,7 +105,6 @@ async fn a_begin_whose_reply_is_lost_is_the_same_claim_when_it_is_repeated() {
             JobSaid::Begun(again) | JobSaid::Finished(again) => assert_eq!(again, record),
             said => panic!("{said:?}"),
         }
-        assert!(proxy.accepted() > before, "it was asked over the connection that had lost the reply");
     }
     let view = job(&store, "cron:a").await;
     assert_eq!((view.records.len(), view.counts.ran, view.through), (1, 1, at(7)));
@@ -187,11 +185,12 @@ async fn coming_and_going_at_once_leaves_nobody_deaf() {
     is_over.store(true, Ordering::SeqCst);
     leaving.await.expect("it does not panic");
 
+    let _hints = store.hints(holder.lease).await.expect("a subscription");
     let channels = || server.command(&["PUBSUB", "CHANNELS", "{tenure}:t_*"]);
     testkit::eventually(
         PATIENCE,
-        "nobody listens",
-        || matches!(channels(), Reply::List(channels) if channels.is_empty()),
+        "only the last one listens",
+        || matches!(channels(), Reply::List(channels) if channels.len() == 1),
     );
 }
 
@@ -299,6 +298,8 @@ async fn messages_and_hints_stay_within_their_database() {
     meta.as_object_mut().expect("an object").remove("quarantine");
     let words = ["HSET", "{tenure}:meta", "version", "00000000000000ff", "value", &meta.to_string()];
     connection.command(&words).expect("an answer");
+    // A renewal shows that the record of the namespace has changed.
+    assert!(matches!(said(&one, lease, Call::Renew).await, Said::Kept { .. }));
     let mut heard_there = one.subscribe(&name("job")).await.expect("a subscription");
     let mut hints_there = one.hints(lease).await.expect("a subscription");
     let mut heard_here = zero.subscribe(&name("job")).await.expect("a subscription");

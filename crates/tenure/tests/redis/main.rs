@@ -127,6 +127,21 @@ async fn ask(store: &RedisStore, lease: LeaseId, call: Call) -> Result<Answer, E
     store.call(&request(lease, call)).await
 }
 
+/// The same over connections of which some may have broken: the request is repeated.
+async fn answered(store: &RedisStore, lease: LeaseId, call: Call) -> Answer {
+    let latest = std::time::Instant::now() + PATIENCE;
+    loop {
+        match ask(store, lease, call.clone()).await {
+            Ok(answer) => return answer,
+            Err(error) => {
+                let broke = error.kind() == Kind::Unavailable && std::time::Instant::now() < latest;
+                assert!(broke, "{}", chain(&error));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 async fn said(store: &RedisStore, lease: LeaseId, call: Call) -> Said {
     ask(store, lease, call).await.expect("an answer").said
 }

@@ -2,39 +2,11 @@
 
 use super::*;
 use tenure::store::Cost;
-use testkit::process::Port;
 
 async fn refused(url: &str) -> String {
     let error = open(url).await.expect_err("refused");
     assert_eq!(error.kind(), Kind::Refused, "{}", chain(&error));
     error.to_string()
-}
-
-#[tokio::test]
-async fn a_server_that_may_drop_keys_is_refused() {
-    let server = Options::new().set("maxmemory-policy", "allkeys-lru").start();
-
-    assert!(refused(&server.url()).await.ends_with("set it to noeviction"));
-
-    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    open(&server.url()).await.expect("it can be used now");
-}
-
-#[tokio::test]
-async fn a_server_that_may_drop_keys_since_a_while_is_used_over_no_connection_any_more() {
-    let server = fresh(Options::new());
-    let store = open(&server.url()).await.expect("a store");
-    let lease = opened(&store).await;
-
-    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    // Its first, so that it connects only now. The lease was opened over the connection for claims.
-    let renewed = ask(&store, lease, Call::Renew).await.expect_err("refused");
-    let claimed = ask(&store, lease, claiming("job")).await.expect_err("refused, too");
-    assert_eq!((renewed.kind(), claimed.kind()), (Kind::Refused, Kind::Refused), "{}", chain(&claimed));
-
-    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    let renewed = ask(&store, lease, Call::Renew).await.expect("an answer");
-    assert!(matches!(renewed.said, Said::Kept { .. }), "{renewed:?}");
 }
 
 #[tokio::test]
@@ -61,32 +33,6 @@ async fn a_server_without_a_file_costs_the_record_of_jobs() {
     assert_eq!(concerns.iter().map(|concern| concern.cost).collect::<Vec<_>>(), [Cost::Record]);
     server.command(&["CONFIG", "SET", "appendonly", "yes"]);
     assert_eq!(store.safety().await.expect("a report"), []);
-}
-
-#[tokio::test]
-async fn nobody_there_is_unavailable_and_names_the_place_without_the_password() {
-    let port = Port::free();
-    let url = format!("redis://user:secret@127.0.0.1:{}", port.number());
-
-    let error = open(&url).await.expect_err("nobody is there");
-
-    assert_eq!(error.kind(), Kind::Unavailable);
-    assert!(
-        error.to_string().contains(&format!("`redis://127.0.0.1:{}`: nobody listens there", port.number()))
-    );
-    assert!(!chain(&error).contains("secret"), "{}", chain(&error));
-}
-
-#[tokio::test]
-async fn a_unix_socket_serves_as_well() {
-    let server = fresh(Options::new());
-    let store = open(&format!("redis+unix://{}", server.socket().display())).await.expect("a store");
-
-    let lease = opened(&store).await;
-
-    assert!(matches!(claimed(&store, lease, "job").await, Claimed::Granted(_)));
-    let unknown = refused(&format!("redis+unix://{}?x=1", server.socket().display())).await;
-    assert!(unknown.contains("\"x\" is not known"), "{unknown}");
 }
 
 #[tokio::test]
@@ -118,22 +64,4 @@ async fn a_cluster_serves_as_well() {
     assert!(matches!(claimed(&store, b, hint.resource.as_str()).await, Claimed::Granted(_)));
     assert_eq!(store.read(None).await.expect("views").len(), 4);
     assert_eq!(store.history(None).await.expect("entries").len(), 4 + 4 + 1);
-}
-
-/// A node that does not own the slot says who does, and that one is asked.
-#[tokio::test]
-async fn a_slot_that_is_elsewhere_is_followed() {
-    let owner = fresh(Options::new().cluster());
-    let other = Options::new().cluster_without_slots().start();
-    other.command(&["CLUSTER", "MEET", "127.0.0.1", &owner.port().to_string()]);
-    testkit::eventually(PATIENCE, "the nodes know each other", || {
-        other.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
-    });
-
-    let store = open(&other.url()).await.expect("a store");
-    let lease = opened(&store).await;
-
-    assert!(matches!(claimed(&store, lease, "job").await, Claimed::Granted(_)));
-    assert!(format!("{store:?}").contains(&owner.port().to_string()), "{store:?}");
-    assert_eq!(store.read(None).await.expect("views").len(), 1);
 }
