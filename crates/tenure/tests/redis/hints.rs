@@ -70,12 +70,14 @@ async fn a_release_wakes_the_head_at_once_and_leaves_what_it_should() {
     assert_eq!(claimed(&stores[1], next, "job").await, Claimed::Granted(grant));
 }
 
-/// The record comes with the hint: a release is one request, and so is the claim that follows.
+/// The record comes with the hint: a release is one request, and so is the claim that follows. (Two, if somebody has joined
+/// the queue since the owner looked last.)
 #[tokio::test]
 async fn a_hand_over_is_two_requests() {
     let Pair { server, stores, owner, next, mut hints } = Pair::new().await;
     // What is looked after in the background has to be over.
     tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(matches!(claimed(&stores[0], owner, "job").await, Claimed::Granted(_)));
     let before = scripts_run(&server);
 
     said(&stores[0], owner, releasing(&["job"], Leaving::Released)).await;
