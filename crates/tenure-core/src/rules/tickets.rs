@@ -163,6 +163,10 @@ fn own<'a, T>(view: &View<'a>, id: LeaseId) -> Result<Own<'a>, Decision<Outcome<
 /// What a look at the resource reads: itself, the leases of its owners, and of those waiters that matter.
 pub(super) fn look_keys(view: &View<'_>, id: LeaseId, name: &ResourceName) -> BTreeSet<Key> {
     let mut keys: BTreeSet<Key> = [Key::Resource(name.clone())].into();
+    if view.quarantine().is_some() {
+        // It may be over for others, or have begun by a clock that went back since.
+        keys.insert(Key::Meta);
+    }
     if let Some((_, Some(resource))) = view.resource(name) {
         keys.extend(owners_to_read(view, resource).map(Key::Lease));
         keys.extend(waiters_before(resource, id).map(Key::Lease));

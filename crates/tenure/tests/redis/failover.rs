@@ -84,8 +84,9 @@ async fn who_comes_back_from_another_life_makes_a_quarantine() {
     assert!(matches!(claimed(&stayed, newcomer, "other").await, Claimed::Granted(_)));
 
     proxy.point_to(primary.port());
+    // Its lease ran out here, and nobody has ended it.
     let back = answered(&store, owner, Call::Renew).await;
-    assert_eq!(back.said, Said::Gone, "its lease ran out here");
+    assert!(matches!(back.said, Said::Kept { .. }), "{back:?}");
 
     assert!(is_quarantined(claimed(&stayed, newcomer, "job").await), "the owner believes for up to a ttl");
     let ends = async {
