@@ -148,7 +148,8 @@ async fn one_who_waits_for_the_resource_begins_by_the_clock_after_the_wait() {
     let holder = Holder { lease: owner.lease, resource: resource("job"), token };
     let plan = Plan::new("once").expect("a plan");
     step(&store, &holder, JobAct::Attend { plan, from: Occurrence::default() }).await.expect("an answer");
-    let held = fresh.server().hold(&fresh.in_schema("SELECT 1 FROM @.record WHERE key = 'resource/job' FOR UPDATE"));
+    let held =
+        fresh.server().hold(&fresh.in_schema("SELECT 1 FROM @.record WHERE key = 'resource/job' FOR UPDATE"));
 
     let asked = tokio::spawn({
         let (store, holder) = (store.clone(), holder.clone());

@@ -18,7 +18,9 @@ fn documented(role: &str, schema: &str) -> String {
     let blocks = page.split("```sql\n").skip(1).filter_map(|block| block.split("```").next());
     let to = format!(" TO {role};");
     let block = blocks.into_iter().find(|block| block.contains(&to));
-    block.unwrap_or_else(|| panic!("nothing is granted to {role}")).replace("\"tenure\"", &format!("\"{schema}\""))
+    block
+        .unwrap_or_else(|| panic!("nothing is granted to {role}"))
+        .replace("\"tenure\"", &format!("\"{schema}\""))
 }
 
 async fn open_as(url: &str, role: &str, name: &Namespace) -> Result<PostgresStore, tenure::Error> {
