@@ -42,6 +42,8 @@ pub(super) fn open(view: View<'_>, opening: &Opening<'_>) -> Decision<Said> {
         return Decision::Read([lease_key, info_key, Key::Ttls].into());
     };
     match lease.lease() {
+        // Somebody may have ended it since it was seen.
+        Some(_) if !view.is_fresh(lease) => return Decision::Read([lease_key].into()),
         Some(lease) if lease.ended.is_none() => return Decision::Say(Said::Opened),
         Some(_) => return Decision::Say(Said::Gone),
         None => {}

@@ -22,7 +22,8 @@ impl Fresh {
     /// On the server of its own that a case about restarts needs, or on the one that all others share.
     pub(crate) async fn start() -> Self {
         let case = std::thread::current().name().unwrap_or_default().to_owned();
-        Self::on(if case.contains("restart") { start() } else { shared() }).await
+        let restarts = case.contains("restart") || case.contains("quarantine");
+        Self::on(if restarts { start() } else { shared() }).await
     }
 
     pub(crate) async fn on(server: Arc<Mutex<Postgres>>) -> Self {
@@ -137,6 +138,7 @@ impl Fixture for Fresh {
 
     /// The server is shut down and started again: nothing is lost, but it cannot show that.
     async fn restart(&mut self) -> Restarted {
+        assert_eq!(Arc::strong_count(&self.server), 1, "a server that others use would be restarted");
         {
             let mut server = self.server();
             server.stop();
