@@ -119,7 +119,7 @@ fn a_redis_without_a_file_costs_the_record_of_jobs_which_does_not_fail() {
     assert!(ahead.abs() < 1_000_000, "{told}");
     assert!(told["clock"]["rate_percent"].as_f64().is_some_and(|rate| rate < 10.0), "{told}");
     let (_, text, _) = said(&scene.done(&["doctor"]));
-    assert!(text.contains("forgets jobs: the server keeps no append-only file"), "{text}");
+    assert!(text.contains("forgets jobs: the server has no append-only file"), "{text}");
     assert!(text.contains("hint: set appendonly yes"), "{text}");
     assert!(
         text.contains("clock     the server's, ") && text.contains("Not known: how it runs over hours"),

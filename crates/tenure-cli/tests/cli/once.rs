@@ -138,7 +138,13 @@ fn who_owns_in_time_has_not_waited_for_too_long_however_slow_the_store_is_after_
     let scene = Scene::on(server.url());
     assert!(scene.done(&["once", "something", "--", "true"]).status.success());
     // It can be owned, and nobody can begin it.
-    let held = server.hold("LOCK TABLE tenure.job IN EXCLUSIVE MODE");
+    server.sql(
+        "CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW; END $$;
+         CREATE TRIGGER jobs_wait BEFORE UPDATE ON tenure.record FOR EACH ROW
+         WHEN (NEW.value LIKE '%\"job\":%') EXECUTE FUNCTION wait_here();",
+    );
+    let held = server.hold("SELECT pg_advisory_xact_lock(7)");
 
     let options = ["once", "migration-42", "--ttl", "3s", "--wait", "100ms"];
     let mut tenure = scene.start_other("slow", &options, "touch done");

@@ -96,7 +96,7 @@ fn what_is_asked_for_wrongly_is_refused_with_a_sentence() {
         (&["schema"][..], "<STORE>"),
         (&["schema", "mysql"], "possible values: postgres"),
         (&["schema", "postgres", "--namespace", "A"], "is not 1 to 40 of a-z 0-9 _ -"),
-        (&["schema", "postgres", "--namespace", "public"], "cannot be a schema of its own"),
+        (&["schema", "postgres", "--namespace", "public"], "cannot be the name of a schema in PostgreSQL"),
         (&["schema", "postgres", "--role", ""], "is not 1 to 63 bytes"),
     ] {
         let output = scene.done(typed);
