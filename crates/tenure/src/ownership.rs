@@ -234,11 +234,6 @@ impl Ownership {
         Self { resource, grant, seat, commands, held: None }
     }
 
-    #[cfg(test)]
-    pub(crate) fn seat(&self) -> Arc<Seat> {
-        self.seat.clone()
-    }
-
     pub(crate) fn by_hand(entered: Entered, stint: Arc<Stint>) -> Self {
         let view = entered.view(stint.grant);
         Self { held: Some(Held { entered, stint }), ..view }
