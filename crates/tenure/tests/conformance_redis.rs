@@ -25,7 +25,16 @@ mod of_the_store {
                 r#"{{"format":1,"rev":1,"life":"{}","longest_us":0,"floor":0,"secret":"5ec2e7"}}"#,
                 server.life()
             );
-            server.command(&["HSET", "{tenure}:meta", "version", "0000000000000001", "stamp", "1", "value", &meta]);
+            server.command(&[
+                "HSET",
+                "{tenure}:meta",
+                "version",
+                "0000000000000001",
+                "stamp",
+                "1",
+                "value",
+                &meta,
+            ]);
             let store = open(&server).await;
             Self { server, store }
         }

@@ -163,7 +163,10 @@ pub(super) fn renew(
     };
     if lease.seq >= seq && !view.planted.has(Bug::ClonesAreOurselves) {
         // Somebody else renews this lease.
-        return Decision::Say(Said::Stale);
+        return match view.is_fresh(record) {
+            true => Decision::Say(Said::Stale),
+            false => Decision::Read([key].into()),
+        };
     }
     let standing = |notice: &&Notice| settled.get(&notice.resource).is_none_or(|token| notice.token > *token);
     let notices: Vec<Notice> = lease.notices.iter().filter(standing).cloned().collect();

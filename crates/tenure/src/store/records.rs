@@ -3,10 +3,10 @@
 //! Nothing here decides who owns. `tenure_core::rules` says what to read and what to commit; this file carries it out,
 //! and passes on what is heard.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure_core::rules::{
@@ -40,7 +40,15 @@ pub(super) struct Inner<B> {
     client: Mutex<Client>,
     pub(super) listening: Mutex<Listening>,
     swept_at: Mutex<Option<Moment>>,
+    lanes: Lanes,
 }
+
+/// So many resources may have a lane before those that nobody uses are cleared away.
+const MOST_LANES: usize = 256;
+
+/// Requests of one process about one resource go one after the other, as far as that does not take long: else each would
+/// make the others conflict.
+type Lanes = Mutex<HashMap<ResourceName, Weak<tokio::sync::Mutex<()>>>>;
 
 impl<B: Backend> RecordStore<B> {
     /// A store on this backend, on the system's clocks.
@@ -52,7 +60,16 @@ impl<B: Backend> RecordStore<B> {
     pub(crate) fn on(backend: B, clocks: Clocks) -> Self {
         let client = Mutex::new(Client::new(backend.capabilities()));
         let listening = Mutex::new(Listening::default());
-        Self { inner: Arc::new(Inner { backend, clocks, client, listening, swept_at: Mutex::new(None) }) }
+        Self {
+            inner: Arc::new(Inner {
+                backend,
+                clocks,
+                client,
+                listening,
+                swept_at: Mutex::new(None),
+                lanes: Lanes::default(),
+            }),
+        }
     }
 
     /// What keeps the records.
@@ -234,6 +251,13 @@ impl<B: Backend> Inner<B> {
             _ => None,
         };
         let _farewell = matches!(request.call, Call::Close(_)).then(|| Farewell(self, request.lease));
+        let _lane = match &request.call {
+            Call::Claim(wants) if wants.len() == 1 => self.lane(&wants[0].resource, request.limit / 8).await,
+            Call::Release(leaves) if leaves.len() == 1 => {
+                self.lane(&leaves[0].resource, request.limit / 8).await
+            }
+            _ => None,
+        };
         let reply = self.run(Act::Call(request.clone(), witness)).await?;
         let Reply::Answer(answer) = reply else { return Err(unexpected()) };
         if answer.said == Said::Opened {
@@ -241,6 +265,32 @@ impl<B: Backend> Inner<B> {
         }
         self.follow_up(request, &answer);
         Ok(answer)
+    }
+
+    /// Waits until the others of this process are done with the resource, but not for longer than `limit`.
+    async fn lane(
+        &self,
+        resource: &ResourceName,
+        limit: Duration,
+    ) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+        let lane = {
+            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            match lanes.get(resource).and_then(Weak::upgrade) {
+                Some(lane) => lane,
+                None => {
+                    if lanes.len() >= MOST_LANES {
+                        lanes.retain(|_, lane| lane.strong_count() > 0);
+                    }
+                    let lane = Arc::new(tokio::sync::Mutex::new(()));
+                    lanes.insert(resource.clone(), Arc::downgrade(&lane));
+                    lane
+                }
+            }
+        };
+        tokio::select! {
+            guard = lane.lock_owned() => Some(guard),
+            () = self.clocks.doze(limit) => None,
+        }
     }
 
     /// What follows from an answer outside of the records: whom to listen to, what to look after.

@@ -78,7 +78,8 @@ async fn a_process_that_knows_the_resource_is_not_granted_a_damaged_one() {
             }
             // Its version is as it was, so what this process knows of it is true.
             Ok(answer) => {
-                let waits = matches!(&answer.said, Said::Claimed(all) if matches!(all[0], Claimed::Waiting(_)));
+                let waits =
+                    matches!(&answer.said, Said::Claimed(all) if matches!(all[0], Claimed::Waiting(_)));
                 assert!(what == "no value" && waits, "{what}: {answer:?}");
             }
         }

@@ -51,7 +51,9 @@ async fn a_release_wakes_the_head_at_once_and_leaves_what_it_should() {
     let view = stores[0].read(Some(&name("job"))).await.expect("a view").swap_remove(0);
     assert_eq!((view.tickets, view.owners.len(), view.waiters.len()), (1, 1, 0));
     assert_eq!((view.owners[0].worker.as_str(), view.owners[0].grant), ("next", grant));
-    assert!(matches!(said(&stores[1], next, Call::Held).await, Said::Held(held) if held[0].token == grant.token));
+    assert!(
+        matches!(said(&stores[1], next, Call::Held).await, Said::Held(held) if held[0].token == grant.token)
+    );
     assert_eq!(said(&stores[0], owner, Call::Held).await, Said::Held(vec![]));
     let past = stores[0].history(Some(&name("job"))).await.expect("entries");
     let past: Vec<_> = past.iter().map(|entry| (entry.what, entry.worker.as_str(), entry.grant)).collect();
@@ -115,9 +117,11 @@ async fn the_end_of_a_lease_wakes_the_head_whoever_ends_it() {
     let Pair { server, stores, owner, next, mut hints } = Pair::new().await;
     let stranger = open(&server.url()).await.expect("a store");
     // It follows the owner a moment after it was told to wait.
-    testkit::eventually(PATIENCE, "the waiter follows the owner", || {
-        matches!(server.command(&["PUBSUB", "CHANNELS", "{tenure}:t_*"]), Reply::List(all) if all.len() == 2)
-    });
+    testkit::eventually(
+        PATIENCE,
+        "the waiter follows the owner",
+        || matches!(server.command(&["PUBSUB", "CHANNELS", "{tenure}:t_*"]), Reply::List(all) if all.len() == 2),
+    );
 
     assert_eq!(said(&stranger, owner, Call::Close(Closing::Proved)).await, Said::Closed);
 
