@@ -223,7 +223,7 @@ macro_rules! conformance {
                 evicting_hints_the_head
                 raising_the_tickets_hints_as_many_as_are_free_now_and_the_next
                 a_claim_that_finds_the_owner_dead_hints_those_who_come_first
-                a_dead_waiter_is_not_hinted_and_the_next_is_the_head
+                a_dead_waiter_at_the_head_costs_the_next_one_a_step_at_most
                 a_release_of_a_surplus_ticket_hints_nobody
                 nobody_is_hinted_when_nothing_became_free;
             reading:

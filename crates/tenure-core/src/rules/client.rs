@@ -224,6 +224,8 @@ pub struct Operation {
     sent: Option<Sent>,
     /// How long the last round trip took.
     trip: Duration,
+    /// When the rules were asked last.
+    decided_at: Moment,
     /// When the store decided, and when it made its last answer.
     stamp: Option<StoreTime>,
     shown: Option<StoreTime>,
@@ -319,6 +321,7 @@ impl Client {
             stuck: BTreeSet::new(),
             sent: None,
             trip: Duration::ZERO,
+            decided_at: env.at,
             stamp: None,
             shown: None,
             verify: Vec::new(),
@@ -594,7 +597,7 @@ impl Client {
         // Where the record is missing: the longest ttl that anybody may rely on, as far as this process can tell.
         let noted = self.records.get(&Key::Ttls).and_then(Record::ttls);
         let noted = noted.into_iter().flat_map(|ttls| ttls.uses.iter().map(|used| used.ttl)).max();
-        let known = self.longest.max(noted.unwrap_or_default());
+        let known = self.longest.max(noted.unwrap_or_default()).max(op.opens_for().unwrap_or_default());
         if record.value.is_none() && op.lost_nothing.is_none() {
             // Whoever does not say for how long its own lease is to live cannot tell how far back others may rely.
             let own = op.opens_for().unwrap_or(LONGEST_TTL);
@@ -677,6 +680,9 @@ impl Client {
             return step;
         }
         let (mut keys, mut first, mut changes) = (BTreeSet::new(), Vec::new(), Vec::new());
+        if op.parts.iter().any(|part| matches!(part, Part::Open)) {
+            op.decided_at = env.at;
+        }
         for part in 0..op.parts.len() {
             if !matches!(op.parts[part], Part::Open) {
                 continue;
@@ -958,11 +964,13 @@ impl Client {
     // ---- the answer ----------------------------------------------------------------------------------------
 
     fn reply(&mut self, env: &Env, op: &mut Operation) -> Reply {
+        // When to look again counts from the answer, and was found out when it was decided.
+        let since = env.at.shortest_since(op.decided_at);
         let said: Vec<Said1> = op
             .parts
             .iter()
             .filter_map(|part| match part {
-                Part::Settled(said) => Some(said.clone()),
+                Part::Settled(said) => Some(said.clone().sooner(since)),
                 Part::Open => None,
             })
             .collect();
@@ -1128,6 +1136,22 @@ impl Operation {
 }
 
 impl Said1 {
+    /// The same, with a look that is so much sooner.
+    fn sooner(self, by: Duration) -> Self {
+        let claimed = |claimed| match claimed {
+            Claimed::Waiting(waiting) => {
+                let look_again = waiting.look_again.saturating_sub(by).max(tickets::SOONEST);
+                Claimed::Waiting(Waiting { look_again, ..waiting })
+            }
+            other => other,
+        };
+        match self {
+            Self::Claimed(said) => Self::Claimed(claimed(said)),
+            Self::Released(Released::Again(said)) => Self::Released(Released::Again(claimed(said))),
+            other => other,
+        }
+    }
+
     fn claimed(self) -> Option<Claimed> {
         if let Self::Claimed(claimed) = self { Some(claimed) } else { None }
     }

@@ -28,7 +28,7 @@ const WATCHFUL: usize = 8;
 /// How many leases of owners one look reads.
 const MOST_OWNERS: usize = 64;
 /// Nobody is told to look again sooner.
-const SOONEST: Duration = Duration::from_millis(1);
+pub(super) const SOONEST: Duration = Duration::from_millis(1);
 /// How many waiters a signal may go on to if nobody listens.
 const ALTERNATIVES: usize = 8;
 

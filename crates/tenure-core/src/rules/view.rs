@@ -13,6 +13,9 @@ use crate::planted::{Bug, Planted};
 /// 2200-01-01, in microseconds: tokens stay below 2^53, so that every language can hold them.
 const LATEST_WALL: u64 = 7_258_118_400_000_000;
 
+/// How long to wait before looking again at a quarantine whose length nobody knows yet.
+const UNKNOWN_LONGEST: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) records: &'a BTreeMap<Key, Record>,
@@ -133,6 +136,10 @@ impl<'a> View<'a> {
     pub(super) fn quarantine(&self) -> Option<Duration> {
         let (record, meta) = self.meta()?;
         let quarantine = meta.quarantine.as_ref()?;
+        if meta.longest.is_zero() {
+            // Nobody has said yet how long owners of before may rely on their leases.
+            return Some(UNKNOWN_LONGEST);
+        }
         let gone = self.since(record, quarantine.since, record.seen.marked_at);
         Some(meta.longest.saturating_sub(gone))
     }

@@ -133,8 +133,9 @@ pub async fn a_claim_that_finds_the_owner_dead_hints_those_who_come_first(fixtur
     assert_eq!(next_hint(&mut to_b).await, (JOB.into(), ZERO));
 }
 
-/// A waiter that is dead is not told: the one behind it is the head.
-pub async fn a_dead_waiter_is_not_hinted_and_the_next_is_the_head(fixture: impl Fixture) {
+/// A dead waiter at the head costs the next one a step at most: where the store knows who listens, nothing.
+// req: L3
+pub async fn a_dead_waiter_at_the_head_costs_the_next_one_a_step_at_most(fixture: impl Fixture) {
     let mut world = World::of(fixture);
     let a = world.own("a").await;
     let [b, c] = [world.open("b").await, world.open("c").await];
@@ -148,7 +149,9 @@ pub async fn a_dead_waiter_is_not_hinted_and_the_next_is_the_head(fixture: impl 
     if world.is_silent() {
         return;
     }
-    assert_eq!(next_hint(&mut to_c).await, (JOB.into(), ZERO));
+    let (resource, after) = next_hint(&mut to_c).await;
+    assert_eq!(resource, JOB);
+    assert!(after <= STEP, "told to wait for {after:?}");
 }
 
 /// What was beyond K is not free for anybody when it is given back.
