@@ -391,7 +391,8 @@ impl Client {
         let waits = op.conflicts > 1
             && (!urgent || op.conflicts >= URGENT_TRIES || self.planted.has(Bug::AllWaitAlike));
         if waits {
-            let doubled = op.trip * 2u32.saturating_pow((op.conflicts - 1).min(10));
+            // Beyond that a longer wait only lets others come first.
+            let doubled = op.trip * 2u32.saturating_pow((op.conflicts - 1).min(5));
             op.wait = Some(jittered(env, doubled.min(self.longest_wait(op))));
             op.stuck = stuck;
         }

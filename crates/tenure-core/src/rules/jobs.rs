@@ -2,6 +2,7 @@
 //!
 //! What makes a claim good for once is `through`: it only rises, in the same change that names the one who runs it.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec;
 
@@ -111,10 +112,10 @@ fn owning<'a>(view: View<'a>, holder: &'a Holder) -> Result<Owning<'a>, NotOwnin
 
 /// Writes the job if it has changed, else says the answer.
 fn written(view: View<'_>, own: &Owning<'_>, job: Job, said: JobSaid) -> Decision<JobSaid> {
-    if own.resource.job.as_ref() == Some(&job) {
+    if own.resource.job.as_deref() == Some(&job) {
         return said_of(view, own.record, &own.holder.resource, said);
     }
-    let resource = Resource { job: Some(job), ..own.resource.clone() };
+    let resource = Resource { job: Some(Box::new(job)), ..own.resource.clone() };
     let change = Change::of(Key::Resource(own.holder.resource.clone()), own.record.version, resource);
     let window = Window { from: None, until: view.own_end(own.holder.lease) };
     Decision::commit(Change { window, lasting: true, urgent: true, ..change }, said)
@@ -136,7 +137,7 @@ fn said_of(
 fn attend(view: View<'_>, own: &Owning<'_>, plan: &Plan, from: Occurrence) -> Decision<JobSaid> {
     let from = from.min(WallTime::from_micros(view.wall).head_start());
     let new = || Job { plan: plan.clone(), through: from, counts: JobCounts::default(), latest: None };
-    let mut job = own.resource.job.clone().unwrap_or_else(new);
+    let mut job = own.resource.job.as_deref().cloned().unwrap_or_else(new);
     interrupt(&mut job, |running| running != own.holder.token);
     let before = core::mem::replace(&mut job.plan, plan.clone());
     let replaced = (before != *plan).then_some(before);
@@ -150,7 +151,9 @@ fn attend(view: View<'_>, own: &Owning<'_>, plan: &Plan, from: Occurrence) -> De
 
 fn begin(view: View<'_>, own: &Owning<'_>, begin: Begin) -> Decision<JobSaid> {
     let name = &own.holder.resource;
-    let Some(job) = &own.resource.job else { return said_of(view, own.record, name, JobSaid::Unknown) };
+    let Some(job) = own.resource.job.as_deref() else {
+        return said_of(view, own.record, name, JobSaid::Unknown);
+    };
     let taken = || said_of(view, own.record, name, JobSaid::Taken(latest(job)));
     if begin.occurrence > WallTime::from_micros(view.wall).head_start() {
         return said_of(view, own.record, name, JobSaid::Early);
@@ -239,7 +242,8 @@ fn finish(
     (occurrence, outcome, note): (Occurrence, JobOutcome, &Note),
 ) -> Decision<JobSaid> {
     let name = &holder.resource;
-    let Some((resource, job)) = resource.and_then(|resource| Some((resource, resource.job.as_ref()?))) else {
+    let Some((resource, job)) = resource.and_then(|resource| Some((resource, resource.job.as_deref()?)))
+    else {
         return said_of(view, record, name, JobSaid::Unknown);
     };
     let mut job = job.clone();
@@ -255,7 +259,7 @@ fn finish(
                 JobOutcome::Ran => job.counts.ran += 1,
                 JobOutcome::Failed => job.counts.failed += 1,
             }
-            let resource = Resource { job: Some(job), ..resource.clone() };
+            let resource = Resource { job: Some(Box::new(job)), ..resource.clone() };
             let change = Change::of(Key::Resource(name.clone()), record.version, resource);
             // That it ran is written down also where the store takes nothing new.
             Decision::commit(Change { lasting: true, essential: true, urgent: true, ..change }, said)

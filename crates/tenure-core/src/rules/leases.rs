@@ -196,12 +196,7 @@ pub(super) fn close(view: View<'_>, id: LeaseId, why: Closing, clean: bool) -> D
             false => Decision::Read([key].into()),
         };
     };
-    // One that has run out already ended then.
-    let run_out = lease
-        .renewed
-        .map(|renewed| renewed + lease.ttl)
-        .filter(|end| view.now_by(record).is_some_and(|now| *end <= now));
-    let change = end(record, id, lease, Ended { at: run_out, why, clean });
+    let change = end(record, id, lease, Ended { at: None, why, clean });
     Decision::commit(Change { essential: true, urgent: true, ..change }, Said::Closed)
 }
 

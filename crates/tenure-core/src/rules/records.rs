@@ -1,5 +1,6 @@
 //! The records that a store keeps, as the rules see them. How they are written down is the codec's business.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -138,7 +139,7 @@ pub struct Resource {
     /// Who waits, in order; at most [`MOST_WAITERS`] + K.
     pub queue: Vec<Place>,
     /// The job that is attached to it.
-    pub job: Option<Job>,
+    pub job: Option<Box<Job>>,
     /// What this version does not know.
     pub rest: Rest,
 }
@@ -324,6 +325,9 @@ impl Record {
         let stamp = latest(stamp);
         let value = value.map(|mut value| {
             value.each_time(&mut |time| *time = latest(time.or(stamp)));
+            if let Value::Lease(lease) = &mut value {
+                lease.end_in_time();
+            }
             Arc::new(value)
         });
         Self { version, revision, stamp, value, seen }
@@ -394,6 +398,18 @@ macro_rules! typed {
 }
 
 typed!(meta Meta ttls Ttls lease Lease info Info resource Resource runs Runs);
+
+impl Lease {
+    /// One that was ended after it ran out has ended then.
+    fn end_in_time(&mut self) {
+        let run_out = self.renewed.map(|renewed| renewed + self.ttl);
+        if let Some(ended) = &mut self.ended
+            && let (Some(at), Some(run_out)) = (ended.at, run_out)
+        {
+            ended.at = Some(at.min(run_out));
+        }
+    }
+}
 
 impl Resource {
     /// A resource that nobody has claimed yet.

@@ -495,6 +495,8 @@ impl<'a> Draft<'a> {
         resource.leave_queue(own.id);
         let at = resource.seats.partition_point(|seat| seat.grant.ticket < ticket);
         resource.seats.insert(at, Seat { lease: own.id, grant, since: None, wish: None });
+        // It is kept for as long as the ticket is held.
+        resource.seats.shrink_to_fit();
         self.note(None, own.lease.label.clone(), grant, Happened::Granted);
         let change = self.change(own, Some(own.id));
         let change = match self.view.planted.has(Bug::MetaNotExpected) {

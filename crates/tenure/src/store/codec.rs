@@ -493,7 +493,7 @@ impl Reader {
             freed: self.time("freed")?,
             frees: self.number("frees")?,
             queue: queue.collect::<Read<_>>()?,
-            job: self.part("job")?.map(|mut job| job.job()).transpose()?,
+            job: self.part("job")?.map(|mut job| job.job().map(Box::new)).transpose()?,
             rest: self.rest(),
         })
     }
