@@ -1,7 +1,6 @@
 //! The PostgreSQL store on real servers: how it is opened, what it needs, and what it survives.
 #![cfg(all(feature = "postgres", target_os = "linux"))]
 
-mod agreement;
 mod apart;
 mod child;
 mod clocks;

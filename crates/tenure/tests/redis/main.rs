@@ -1,7 +1,6 @@
 //! The Redis store on real servers: what it refuses, how it is reached, and what it survives.
 #![cfg(all(feature = "redis", target_os = "linux"))]
 
-mod agreement;
 mod arena;
 mod clocks;
 mod connections;
