@@ -5,7 +5,7 @@
 //! store's wall clock; so they have to grow, and are compared by the terms that they belong to.
 //!
 //! The ledger's rules are older than those of the stores. Where they differ on purpose, what is asked of the ledger is
-//! translated ([`Round::to_the_ledger`], [`Round::catch_up`]), so that everything is compared all the same:
+//! translated (`Round::to_the_ledger`, `Round::catch_up`), so that everything is compared all the same:
 //!
 //! - Numbers order renewals only. So only renewals come late.
 //! - Only a lease that was ended is dead. So the ledger does not judge who opens again, renews or releases.

@@ -95,7 +95,7 @@ pub trait BackendFixture: Send + Sync + 'static {
 /// Writes one test per case of the [suite for backends](mod@crate::conformance::backend), each with a fixture of its
 /// own.
 ///
-/// It takes the expression that makes a fresh [`BackendFixture`](crate::conformance::backend::BackendFixture); it may
+/// It takes the expression that makes a fresh [`BackendFixture`]; it may
 /// await. The tests run on tokio, so `tokio` with the features `macros` and `rt-multi-thread` has to be among the
 /// dev-dependencies.
 #[macro_export]
