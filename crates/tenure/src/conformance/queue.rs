@@ -223,7 +223,7 @@ pub async fn behind_a_full_queue_a_worker_has_no_place_and_is_not_lost(fixture: 
     for _ in 0..2 {
         let look = waiting(world.claim(behind).await);
         assert!(look.ahead >= 64, "{look:?}");
-        assert_about(look.look_again, HOUR);
+        assert_about(look.look_again + world.shown_at().since(world.answered_at()), HOUR);
         assert_eq!(world.waiters().await.len(), QUEUE);
     }
 
