@@ -1,4 +1,4 @@
-//! Jobs: work with occurrences, each claimed once, and what became of it. Plain data; the rules are in the ledger.
+//! Jobs: work with occurrences, each claimed once, and what became of it. Plain data; the rules are in `rules`.
 //!
 //! A job is attached to the resource of its name, and done by the owner of that resource.
 

@@ -1,4 +1,4 @@
-//! What a worker asks of a store, and what a store answers. Plain data; the rules are in the ledger.
+//! What a worker asks of a store, and what a store answers. Plain data; the rules are in `rules`.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -6,6 +6,11 @@ use core::time::Duration;
 
 use crate::moment::{Moment, StoreTime};
 use crate::names::{Label, Metadata, ResourceName, Tickets};
+
+/// How many resources one request may name.
+pub const BATCH: usize = 250;
+/// How many notices one answer carries.
+pub const NOTICES: usize = 64;
 
 /// The identity of a lease and the bearer's right to it: random, used once, never printed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -270,4 +275,15 @@ pub struct Hint {
     pub resource: ResourceName,
     /// How long to leave it to those who come first.
     pub after: Duration,
+}
+
+/// The answer to an operator's wish about one ownership.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Asked {
+    /// The owner is told, or the ticket is free.
+    Done,
+    /// Nobody owns the resource under that token; these are the tokens of the present owners.
+    OtherOwners(Vec<Token>),
+    /// Nobody of that label waits.
+    NotWaiting,
 }

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Path, Property};
+use tenure_core::oracle::{Here, Ledger};
 use tenure_core::*;
 
 // ---- the cases -------------------------------------------------------------------------------------------

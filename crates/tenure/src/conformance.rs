@@ -1,4 +1,4 @@
-//! The one suite that every store passes: what it says is what [`tenure_core::Ledger`] would have said.
+//! The one suite that every store passes: what it says is what [`tenure_core::oracle::Ledger`] would have said.
 //!
 //! Whoever writes a [`Store`] writes a [`Fixture`] for it, and one line more:
 //!

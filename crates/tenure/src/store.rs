@@ -90,8 +90,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Takes the ownership under `token` away at once; until its worker learns of it only the token protects.
     fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked>;
 
-    /// Carries out one step of a job, in one atomic step: see [`tenure_core::Ledger::job`]. What it answers is durable, as
-    /// a grant is.
+    /// Carries out one step of a job, in one atomic step. What it answers is durable, as a grant is.
     fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid>;
 
     /// One job with all its records that are kept, oldest first, or every job with the latest, by name.

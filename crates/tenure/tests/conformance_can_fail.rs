@@ -11,10 +11,11 @@ use std::time::Duration;
 use tenure::ClockByHand;
 use tenure::conformance::{Fixture, Relay, Restarted, restarts};
 use tenure::store::{Entry, Hints, MemoryBackend, MemoryStore, Messages, Pending, Store};
+use tenure_core::oracle::{Here, Ledger};
 use tenure_core::{
-    Answer, Asked, Call, Claimed, Closing, Grant, Here, Holder, Incarnation, JobAct, JobRecord, JobSaid,
-    JobStep, JobView, Label, LeaseId, Leaving, Ledger, Metadata, Notice, Occurrence, Payload, Published,
-    Released, Request, ResourceName, ResourceView, Said, Stamp, StoreTime, Tickets, Token,
+    Answer, Asked, Call, Claimed, Closing, Grant, Holder, Incarnation, JobAct, JobRecord, JobSaid, JobStep,
+    JobView, Label, LeaseId, Leaving, Metadata, Notice, Occurrence, Payload, Published, Released, Request,
+    ResourceName, ResourceView, Said, Stamp, StoreTime, Tickets, Token,
 };
 use tokio::sync::mpsc;
 

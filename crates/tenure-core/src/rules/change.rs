@@ -9,9 +9,9 @@ use core::time::Duration;
 use super::keys::{Key, Version, Window};
 use super::records::{Time, Value};
 use crate::fanout::Payload;
-use crate::ledger::Happened;
 use crate::message::{Grant, LeaseId, Ticket, Token};
 use crate::names::{Label, ResourceName};
+use crate::shown::Happened;
 
 /// "If these records are still at these versions, write those."
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

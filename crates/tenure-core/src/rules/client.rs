@@ -15,17 +15,17 @@ use super::change::{Change, Decision};
 use super::contact::{self, Before};
 use super::keys::{Capabilities, Key, Version};
 use super::leases::{self, Opening};
-use super::records::{Order, Record, Seen, TtlUse, Value};
+use super::records::{Found, Order, Record, Seen, TtlUse, Value};
 use super::tickets::{self, Outcome};
 use super::view::{Standing, View};
 use super::{jobs, operators};
 use crate::fanout::{Payload, Published};
 use crate::job::{Holder, JobSaid, JobStep};
-use crate::ledger::{Asked, BATCH, NOTICES};
 use crate::message::{
     Answer, Call, Claimed, Closing, Holding, Incarnation, LeaseId, Leave, Leaving, Notice, Released, Request,
     Said, Stamp, Token, Waiting, Why,
 };
+use crate::message::{Asked, BATCH, NOTICES};
 use crate::moment::{Moment, StoreTime};
 use crate::names::{Label, ResourceName};
 use crate::planted::{Bug, Planted};
@@ -122,21 +122,6 @@ pub struct Sending {
     pub version: Version,
     /// How often each of the records has been written then, in the order of the puts.
     pub revisions: Vec<u64>,
-}
-
-/// A record on its way from the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Which.
-    pub key: Key,
-    /// [`Version::NONE`] if it does not exist.
-    pub version: Version,
-    /// How often it was written.
-    pub revision: u64,
-    /// When it was written.
-    pub stamp: Option<StoreTime>,
-    /// What it says.
-    pub value: Option<Value>,
 }
 
 /// What the store says of itself with every answer.
@@ -512,11 +497,12 @@ impl Client {
             });
         }
         let arrived = self.next_order();
-        for Found { key, version, revision, stamp, value } in records {
+        for found in records {
+            let (key, version) = (found.key.clone(), found.version);
             let (at, first_at, marked_at) = (env.at, env.at, env.at);
             let (now, least_now) = (shown.now, shown.now);
             let seen = Seen { asked, arrived, first_at, at, now, least_now, marked_at };
-            let record = Record::arrived(version, revision, stamp, value, seen);
+            let record = Record::arrived(found, seen);
             if let (Key::Resource(name), Some(asked)) = (&key, asked) {
                 self.mine.values_mut().for_each(|mine| mine.see(name, version, asked));
             }

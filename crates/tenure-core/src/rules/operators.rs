@@ -9,10 +9,11 @@ use super::leases::rewritten;
 use super::records::{Record, Resource, Seat, notify};
 use super::tickets::wake;
 use super::view::{Standing, View, Wanted};
-use crate::ledger::{Asked, Happened};
+use crate::message::Asked;
 use crate::message::{LeaseId, Token, Wish};
 use crate::names::{Label, ResourceName};
 use crate::planted::Bug;
+use crate::shown::Happened;
 
 /// The wish that the ownership under `token` be handed over gently, to `successor` if named. Of two waiters with one
 /// label the earlier is meant.

@@ -7,10 +7,10 @@ use core::time::Duration;
 use super::change::Event;
 use super::records::{Ended, Lease, Meta, Resource, Runs};
 use crate::job::{JOB_RECORDS, JobView};
-use crate::ledger::{OwnerView, ResourceView, WaiterView};
 use crate::message::{Closing, Incarnation, LeaseId};
 use crate::moment::StoreTime;
 use crate::names::{Metadata, ResourceName};
+use crate::shown::{OwnerView, ResourceView, WaiterView};
 
 /// Everything that is needed to show resources.
 #[derive(Clone, Debug, Default)]

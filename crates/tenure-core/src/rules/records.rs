@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::keys::Version;
+use super::keys::{Key, Version};
 use crate::job::{JobCounts, JobRecord, Occurrence};
 use crate::message::{Closing, Grant, Incarnation, LeaseId, Notice, Seq, Term, Ticket, Token, Wish};
 use crate::moment::{Moment, StoreTime};
@@ -308,29 +308,46 @@ pub struct Seen {
     pub marked_at: Moment,
 }
 
-impl Record {
-    /// A record as it arrives: absent times are filled in, times after `now` count as `now`.
+/// A record on its way from the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Which.
+    pub key: Key,
+    /// [`Version::NONE`] if it does not exist.
+    pub version: Version,
+    /// How often it was written.
+    pub revision: u64,
+    /// When it was written.
+    pub stamp: Option<StoreTime>,
+    /// What it says.
+    pub value: Option<Value>,
+}
+
+impl Found {
+    /// As it arrives when the store's clock shows `now`: absent times are filled in, times after `now` count as `now`.
     #[must_use]
-    pub fn arrived(
-        version: Version,
-        revision: u64,
-        stamp: Option<StoreTime>,
-        value: Option<Value>,
-        seen: Seen,
-    ) -> Self {
-        let latest = |time: Time| match (time, seen.now) {
+    pub fn timed(mut self, now: Option<StoreTime>) -> Self {
+        let latest = |time: Option<StoreTime>| match (time, now) {
             (Some(time), Some(now)) => Some(time.min(now)),
             (time, _) => time,
         };
-        let stamp = latest(stamp);
-        let value = value.map(|mut value| {
-            value.each_time(&mut |time| *time = latest(time.or(stamp)));
-            if let Value::Lease(lease) = &mut value {
+        self.stamp = latest(self.stamp);
+        if let Some(value) = &mut self.value {
+            value.each_time(&mut |time| *time = latest(time.or(self.stamp)));
+            if let Value::Lease(lease) = value {
                 lease.end_in_time();
             }
-            Arc::new(value)
-        });
-        Self { version, revision, stamp, value, seen }
+        }
+        self
+    }
+}
+
+impl Record {
+    /// A record as it arrives.
+    #[must_use]
+    pub(super) fn arrived(found: Found, seen: Seen) -> Self {
+        let Found { version, revision, stamp, value, .. } = found.timed(seen.now);
+        Self { version, revision, stamp, value: value.map(Arc::new), seen }
     }
 
     /// The store's clock shows this now, in an answer that was asked for after the record was seen. If that is earlier than

@@ -10,12 +10,12 @@ use super::keys::{Key, Version, Window};
 use super::leases;
 use super::records::{Lease, Resource, Seat, SetBy, Time, is_told};
 use super::view::{Standing, View, Wanted};
-use crate::ledger::Happened;
 use crate::message::{
     Claimed, Grant, LeaseId, Leave, Leaving, Released, Term, Token, Waiting, Want, Why, Wish,
 };
 use crate::names::ResourceName;
 use crate::planted::Bug;
+use crate::shown::Happened;
 
 /// The least that a later waiter leaves to each one before it.
 const SHORTEST_STEP: Duration = Duration::from_millis(100);

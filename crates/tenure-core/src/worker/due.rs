@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::{AT_ONCE, Agenda, Asked, Mode, Worker};
 use crate::campaign::{Batch, Campaign, Event};
 use crate::lease::{Farewell, Lease, Live, Opening, Tries};
-use crate::ledger::BATCH;
+use crate::message::BATCH;
 use crate::message::{Call, Closing, LeaseId, Seq};
 use crate::moment::Moment;
 use crate::names::ResourceName;

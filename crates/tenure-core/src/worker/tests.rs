@@ -1,7 +1,7 @@
 //! The worker's promises, one by one, against answers that the test makes up.
 
 use super::*;
-use crate::ledger::BATCH;
+use crate::message::BATCH;
 use crate::message::{
     Answer, Claimed, Closing, Grant, Holding, Incarnation, Leaving, Notice, Released, Said, Stamp, Term,
     Ticket, Token, Why, Wish,

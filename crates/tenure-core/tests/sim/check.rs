@@ -1,4 +1,4 @@
-//! What must hold, judged from outside: it believes neither the ledger nor the workers.
+//! What must hold, judged from outside: it believes neither the store nor the workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -23,9 +23,8 @@ use std::time::{Duration, Instant};
 
 use std::collections::BTreeMap;
 
-use tenure_core::{
-    Asked, Call, Closing, Happened, Here, LeaseId, Ledger, Request, ResourceName, Said, StoreTime, Token,
-};
+use tenure_core::oracle::{Here, Ledger};
+use tenure_core::{Asked, Call, Closing, Happened, LeaseId, Request, ResourceName, Said, StoreTime, Token};
 
 use self::compare::{Tokens, same_entries, same_said, same_view};
 use self::moves::{Move, Player, Sent};

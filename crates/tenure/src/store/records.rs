@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure_core::rules::{
-    Act, Client, Env, Fate, Found, Key, Lease, Operation, Reader, Record, Reply, Sending, Shown, Step, Value,
-    job_view,
+    Act, Client, Env, Fate, Found, Key, Lease, Operation, Reader, Reply, Resource, Sending, Shown, Step,
+    Value, job_view,
 };
 use tenure_core::{
     Answer, Asked, BATCH, Call, Claimed, HISTORY, Holder, Incarnation, JobSaid, JobStep, JobView, Label,
@@ -325,7 +325,7 @@ impl<B: Backend> Inner<B> {
     async fn resources(
         &self,
         resource: Option<&ResourceName>,
-    ) -> Result<(Reader, Vec<(ResourceName, Arc<Value>)>), Error> {
+    ) -> Result<(Reader, Vec<(ResourceName, Resource)>), Error> {
         let (shown, found) = match resource {
             Some(resource) => self.read(&[Key::Resource(resource.clone())]).await?,
             None => {
@@ -333,30 +333,14 @@ impl<B: Backend> Inner<B> {
                 (shown, readable(records))
             }
         };
-        let env = self.env();
-        let record = |found: Found, now: Option<StoreTime>| {
-            let at = env.at;
-            let seen = tenure_core::rules::Seen {
-                asked: None,
-                arrived: tenure_core::rules::Order::default(),
-                first_at: at,
-                at,
-                now,
-                least_now: now,
-                marked_at: at,
-            };
-            Record::arrived(found.version, found.revision, found.stamp, found.value, seen)
-        };
         let mut named = BTreeSet::new();
         let mut resources = Vec::new();
         for found in found {
-            let (key, record) = (found.key.clone(), record(found, shown.now));
-            if let (Key::Resource(name), Some(resource), Some(value)) =
-                (key, record.resource(), record.value.clone())
-            {
+            let Found { key, value, .. } = found.timed(shown.now);
+            if let (Key::Resource(name), Some(Value::Resource(resource))) = (key, value) {
                 named.extend(resource.seats.iter().map(|seat| seat.lease));
                 named.extend(resource.queue.iter().map(|place| place.lease));
-                resources.push((name, value));
+                resources.push((name, resource));
             }
         }
         let mut keys = vec![Key::Meta];
@@ -368,12 +352,12 @@ impl<B: Backend> Inner<B> {
             let (shown, found) = self.read(some).await?;
             reader.now = shown.now;
             for found in found {
-                let (key, record) = (found.key.clone(), record(found, shown.now));
-                match (key, record.lease(), record.info()) {
-                    (Key::Lease(id), Some(lease), _) => drop(leases.insert(id, lease.clone())),
-                    (Key::Info(id), _, Some(info)) => drop(said.insert(id, info.metadata.clone())),
-                    (Key::Meta, ..) => {
-                        reader.withheld = Reader::withheld(record.meta(), shown.life, shown.now);
+                let Found { key, value, .. } = found.timed(shown.now);
+                match (key, value) {
+                    (Key::Lease(id), Some(Value::Lease(lease))) => drop(leases.insert(id, lease)),
+                    (Key::Info(id), Some(Value::Info(info))) => drop(said.insert(id, info.metadata)),
+                    (Key::Meta, Some(Value::Meta(meta))) => {
+                        reader.withheld = Reader::withheld(Some(&meta), shown.life, shown.now);
                     }
                     _ => {}
                 }
@@ -390,11 +374,7 @@ impl<B: Backend> Inner<B> {
 
     async fn views(&self, resource: Option<&ResourceName>) -> Result<Vec<ResourceView>, Error> {
         let (reader, resources) = self.resources(resource).await?;
-        let view = |(name, value): &(ResourceName, Arc<Value>)| match &**value {
-            Value::Resource(resource) => Some(reader.view(name, resource)),
-            _ => None,
-        };
-        Ok(resources.iter().filter_map(view).collect())
+        Ok(resources.iter().map(|(name, resource)| reader.view(name, resource)).collect())
     }
 
     async fn history(&self, resource: Option<&ResourceName>) -> Result<Vec<Entry>, Error> {
@@ -402,11 +382,7 @@ impl<B: Backend> Inner<B> {
         let (reader, resources) = self.resources(resource).await?;
         let events = entries.into_iter().map(|(at, text)| codec::decode_event(at, text.as_str()));
         let mut events = events.collect::<Result<Vec<_>, Error>>()?;
-        for (name, value) in &resources {
-            if let Value::Resource(resource) = &**value {
-                events.extend(reader.endings(name, resource));
-            }
-        }
+        events.extend(resources.iter().flat_map(|(name, resource)| reader.endings(name, resource)));
         let now = reader.now.max(now);
         events.sort_by_key(|event| event.at);
         let entry = |event: tenure_core::rules::Event| Entry {

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tenure_core::oracle::Record;
 use tenure_core::{
-    Call, Claimed, Grant, Happened, Record, Released, ResourceName, ResourceView, Said, StoreTime, Token,
-    Waiting,
+    Call, Claimed, Grant, Happened, Released, ResourceName, ResourceView, Said, StoreTime, Token, Waiting,
 };
 
 use crate::conformance::world::TOLERANCE;

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::history::{Happened, Record};
+use super::history::Record;
 use super::leases::Lease;
 use super::resource::{MOST_STEPS, Resource, SetBy, Tenant, Turn, step};
 use super::{Here, Ledger, notify};
@@ -13,6 +13,7 @@ use crate::message::{
 use crate::moment::StoreTime;
 use crate::names::ResourceName;
 use crate::planted::Bug;
+use crate::shown::Happened;
 
 /// How many dead waiters one operation clears.
 const CLEARED: usize = 8;

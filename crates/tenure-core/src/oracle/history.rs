@@ -2,12 +2,10 @@
 
 use alloc::collections::VecDeque;
 
-use crate::message::{Closing, Grant, Leaving};
+use crate::message::Grant;
 use crate::moment::StoreTime;
 use crate::names::{Label, ResourceName};
-
-/// How many records a namespace keeps unless told otherwise.
-pub const HISTORY: usize = 10_000;
+use crate::shown::Happened;
 
 /// One thing that happened to an ownership.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,46 +20,6 @@ pub struct Record {
     pub grant: Grant,
     /// What.
     pub what: Happened,
-}
-
-/// What happened to an ownership.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Happened {
-    /// It began.
-    Granted,
-    /// It was given up, or its worker left.
-    Released,
-    /// It was given up because the work failed.
-    Failed,
-    /// It was handed over, and the worker stayed a candidate.
-    SteppedDown,
-    /// Its lease ran out.
-    Expired,
-    /// The worker's death was proved.
-    Died,
-    /// The operator took it away.
-    Evicted,
-}
-
-impl From<Leaving> for Happened {
-    fn from(how: Leaving) -> Self {
-        match how {
-            Leaving::Released => Self::Released,
-            Leaving::Failed => Self::Failed,
-            Leaving::SteppedDown => Self::SteppedDown,
-        }
-    }
-}
-
-impl From<Closing> for Happened {
-    fn from(why: Closing) -> Self {
-        match why {
-            Closing::Left => Self::Released,
-            Closing::Expired => Self::Expired,
-            Closing::Proved => Self::Died,
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -15,7 +15,7 @@ fn only_the_owner_under_exactly_its_token_attends_and_begins() {
     let mut store = Store::new();
     let (a, b) = (store.owner("a"), store.wait("b"));
     store.attend(&a, 0);
-    let before = store.ledger.clone();
+    let before = store.world.records.clone();
 
     let wrong_token = Holder { token: Token(a.token.0 + 1), ..a.clone() };
     let wrong_lease = Holder { lease: b, ..a.clone() };
@@ -25,7 +25,7 @@ fn only_the_owner_under_exactly_its_token_attends_and_begins() {
         assert_eq!(store.attend(&holder, 0), JobSaid::NotOwner);
         assert_eq!(store.begin(&holder, 1), JobSaid::NotOwner);
     }
-    assert!(store.ledger == before);
+    assert!(store.world.records == before);
 }
 
 #[test]
@@ -40,28 +40,12 @@ fn who_has_released_was_evicted_or_has_run_out_is_not_the_owner_and_nobody_is_ma
         let a = store.owner("a");
         store.attend(&a, 0);
         end(&mut store, &a);
-        let before = store.ledger.clone();
+        let before = store.world.records.clone();
 
         assert_eq!(store.attend(&a, 0), JobSaid::NotOwner);
         assert_eq!(store.begin(&a, 1), JobSaid::NotOwner);
-        assert_eq!(store.ledger.ticket_of(store.here(), &a), None);
-        assert!(store.ledger == before);
+        assert!(store.world.records == before);
     }
-}
-
-#[test]
-fn each_of_several_owners_is_known_by_its_ticket() {
-    let mut store = Store::new();
-    let mut holders = vec![];
-    for label in ["a", "b"] {
-        let lease = store.open(label);
-        let token = granted(store.claim_with(lease, tickets(2), 0)).token;
-        holders.push(Holder { lease, resource: name("job"), token });
-    }
-
-    let tickets: Vec<_> = holders.iter().map(|holder| store.ledger.ticket_of(store.here(), holder)).collect();
-
-    assert_eq!(tickets, [Some(Ticket(0)), Some(Ticket(1))]);
 }
 
 // attend
@@ -82,7 +66,7 @@ fn attending_makes_the_job_and_nothing_before_it_counts() {
 fn a_job_cannot_be_made_to_begin_in_the_future() {
     let mut store = Store::new();
     let a = store.owner("a");
-    let last = store.wall / 1_000 + 60_000;
+    let last = store.world.wall / 1_000 + 60_000;
 
     let said = store.attend(&a, last + 5_000);
 
@@ -95,12 +79,12 @@ fn attending_again_changes_nothing() {
     let a = store.owner("a");
     store.attend(&a, 5_000);
     let record = begun(store.begin(&a, 6_000));
-    let before = store.ledger.clone();
+    let before = store.world.records.clone();
 
     let said = store.attend(&a, 9_000);
 
     assert_eq!(said, attended(6_000, Some(record), None));
-    assert!(store.ledger == before);
+    assert!(store.world.records == before);
 }
 
 #[test]
@@ -170,7 +154,7 @@ fn a_claim_is_written_down_with_who_when_and_what_was_left_out() {
         token: a.token,
         key_token: a.token,
         worker: label("a"),
-        began_at: crate::job::WallTime::from_micros(store.wall),
+        began_at: crate::job::WallTime::from_micros(store.world.wall),
         state: JobState::Running,
         took: None,
         missed: 2,
@@ -189,13 +173,13 @@ fn beginning_again_under_the_same_token_gives_the_same_record() {
     let a = store.owner("a");
     store.attend(&a, 0);
     let first = store.begin(&a, 7);
-    let before = store.ledger.clone();
+    let before = store.world.records.clone();
 
     store.pass(secs(1));
 
     assert_eq!(store.begin(&a, 7), first);
     assert_eq!(store.step(&a, begin_of(7, true)), first);
-    assert!(store.ledger == before);
+    assert!(store.world.records == before);
 }
 
 #[test]
@@ -205,7 +189,7 @@ fn a_job_that_nobody_attended_is_unknown() {
 
     assert_eq!(store.begin(&a, 7), JobSaid::Unknown);
     assert_eq!(store.finish(&a, 7, JobOutcome::Ran), JobSaid::Unknown);
-    assert!(store.ledger.jobs(None).is_empty() && store.ledger.jobs(Some("job")).is_empty());
+    assert!(store.resource("job").job.is_none());
 }
 
 #[test]
@@ -213,11 +197,11 @@ fn what_is_more_than_60_s_ahead_of_the_wall_clock_is_early_and_uses_nothing_up()
     let mut store = Store::new();
     let a = store.owner("a");
     store.attend(&a, 0);
-    let before = store.ledger.clone();
-    let last = store.wall / 1_000 + 60_000;
+    let before = store.world.records.clone();
+    let last = store.world.wall / 1_000 + 60_000;
 
     assert_eq!(store.begin(&a, last + 1), JobSaid::Early);
-    assert!(store.ledger == before);
+    assert!(store.world.records == before);
     assert_eq!(begun(store.begin(&a, last)).occurrence, at(last));
 }
 
@@ -319,13 +303,13 @@ fn finishing_again_with_the_same_outcome_says_the_same_and_with_another_changes_
     store.attend(&a, 0);
     store.begin(&a, 7);
     let first = store.finish(&a, 7, JobOutcome::Ran);
-    let before = store.ledger.clone();
+    let before = store.world.records.clone();
 
     store.pass(secs(1));
 
     assert_eq!(store.finish(&a, 7, JobOutcome::Ran), first);
     assert!(matches!(store.finish(&a, 7, JobOutcome::Failed), JobSaid::Taken(Some(_))));
-    assert!(store.ledger == before);
+    assert!(store.world.records == before);
 }
 
 #[test]
@@ -338,12 +322,12 @@ fn what_is_not_ones_own_latest_run_is_not_finished() {
     store.begin(&a, 8);
     store.release(a.lease);
     let b = store.owner("b");
-    let before = store.ledger.clone();
+    let before = store.world.records.clone();
 
     let earlier = store.finish(&a, 7, JobOutcome::Ran);
     let anothers = store.finish(&b, 8, JobOutcome::Ran);
     assert!(matches!((earlier, anothers), (JobSaid::Taken(Some(_)), JobSaid::Taken(Some(_)))));
-    assert!(store.ledger == before);
+    assert!(store.world.records == before);
 
     store.attend(&b, 0);
     let interrupted = store.finish(&a, 8, JobOutcome::Ran);
@@ -386,7 +370,8 @@ fn the_last_50_records_are_kept_oldest_first_and_a_list_of_all_has_the_latest() 
     assert_eq!(occurrences(&store.job_view()), (6..=55).collect::<Vec<_>>());
     assert_eq!(store.job_view().records.len(), JOB_RECORDS);
     assert_eq!(store.job_view().counts.ran, 55);
-    assert_eq!(store.ledger.jobs(None).iter().map(occurrences).collect::<Vec<_>>(), [[55]]);
+    let latest = job_view(&name("job"), &store.resource("job"), None).unwrap();
+    assert_eq!(occurrences(&latest), [55]);
 }
 
 // short words
@@ -400,7 +385,11 @@ impl Store {
     }
 
     fn step(&mut self, holder: &Holder, act: JobAct) -> JobSaid {
-        self.ledger.job(self.here(), &JobStep { holder: holder.clone(), act })
+        let step = JobStep { holder: holder.clone(), act };
+        match self.world.act_as(holder.lease, Act::Job(step)) {
+            Reply::Job(said) => said,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn attend(&mut self, holder: &Holder, from: u64) -> JobSaid {
@@ -421,7 +410,11 @@ impl Store {
 
     #[track_caller]
     fn job_view(&self) -> JobView {
-        self.ledger.jobs(Some("job")).remove(0)
+        let earlier = match self.world.find(&Key::Runs(name("job"))).value {
+            Some(Value::Runs(runs)) => Some(runs),
+            _ => None,
+        };
+        job_view(&name("job"), &self.resource("job"), earlier.as_ref()).unwrap()
     }
 }
 

@@ -3,51 +3,11 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Happened, Here, Ledger, Record};
+use super::{Here, Ledger, Record};
 use crate::message::{Grant, LeaseId, Token};
 use crate::moment::StoreTime;
-use crate::names::{Label, Metadata, ResourceName};
-
-/// One resource as it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceView {
-    /// Its name.
-    pub resource: ResourceName,
-    /// How many tickets it has.
-    pub tickets: u32,
-    /// Who owns them, by ticket.
-    pub owners: Vec<OwnerView>,
-    /// Who waits, in order.
-    pub waiters: Vec<WaiterView>,
-    /// For how long nothing is granted still, because the store is new, was restarted or lost its data.
-    pub withheld: Option<Duration>,
-}
-
-/// One ownership as it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnerView {
-    /// What people call the worker.
-    pub worker: Label,
-    /// What it tells the others.
-    pub metadata: Metadata,
-    /// Its ticket, term and token.
-    pub grant: Grant,
-    /// For how long it has owned.
-    pub owned_for: Duration,
-    /// For how long its lease is still good without a renewal.
-    pub left: Duration,
-}
-
-/// One waiter as it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WaiterView {
-    /// What people call the worker.
-    pub worker: Label,
-    /// What it tells the others.
-    pub metadata: Metadata,
-    /// For how long its lease is still good without a renewal.
-    pub left: Duration,
-}
+use crate::names::{Label, ResourceName};
+use crate::shown::{Happened, OwnerView, ResourceView, WaiterView};
 
 impl Ledger {
     /// Owners and waiters of one resource; those whose lease is over are left out.

@@ -1,8 +1,7 @@
-//! The rules that every store obeys, as one pure type: leases, tickets, queue, terms, tokens.
+//! The rules written a second time, for tests only: as one type that knows everything and needs no records.
 //!
-//! The memory store and the simulation use it; every other store is compared with it. Time, wall clock and
-//! incarnation come in as data, and each operation is one atomic step. What the rules are for is said in
-//! docs/guarantees.md; the words are those of ARCHITECTURE.md.
+//! The shipped rules ([`crate::rules`]) are compared with it. Time, wall clock and incarnation come in as data, and each
+//! operation is one atomic step.
 
 mod history;
 mod jobs;
@@ -16,23 +15,19 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use self::history::History;
-pub use self::history::{HISTORY, Happened, Record};
+pub use self::history::Record;
 use self::jobs::Job;
 use self::leases::{Ended, Lease, Leases};
-pub use self::read::{OwnerView, ResourceView, WaiterView};
 use self::resource::{Resource, Tenant};
 use crate::message::{
-    Answer, Call, Closing, Grant, Hint, Holding, Incarnation, LeaseId, Notice, Request, Said, Stamp, Token,
-    Wish,
+    Answer, Asked, BATCH, Call, Closing, Grant, Hint, Holding, Incarnation, LeaseId, NOTICES, Notice,
+    Request, Said, Stamp, Token, Wish,
 };
 use crate::moment::StoreTime;
 use crate::names::{Label, LimitError, Metadata, ResourceName};
 use crate::planted::{Bug, Planted};
+use crate::shown::{HISTORY, Happened};
 
-/// How many resources one request may name.
-pub const BATCH: usize = 250;
-/// How many notices one answer carries.
-pub const NOTICES: usize = 64;
 /// 2200-01-01, in microseconds: tokens stay below 2^53, so that every language can hold them.
 const LATEST_WALL: u64 = 7_258_118_400_000_000;
 
@@ -66,17 +61,6 @@ impl Here {
     pub const fn now(&self) -> StoreTime {
         self.now
     }
-}
-
-/// The answer to an operator's wish about one ownership.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Asked {
-    /// The owner is told, or the ticket is free.
-    Done,
-    /// Nobody owns the resource under that token; these are the tokens of the present owners.
-    OtherOwners(Vec<Token>),
-    /// Nobody of that label waits.
-    NotWaiting,
 }
 
 /// All that a namespace of a store knows.
@@ -338,6 +322,3 @@ fn notify(leases: &mut Leases, name: &ResourceName, tenant: &Tenant, wish: Wish)
         None => drop(lease.notices.insert(name.clone(), notice)),
     }
 }
-
-#[cfg(test)]
-mod tests;
