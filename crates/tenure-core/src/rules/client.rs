@@ -477,14 +477,20 @@ impl Client {
             }
             Some(heard) if sent < heard.since => false,
             heard => {
-                let longest = self.longest;
-                let before = heard.map(|heard| (Before { life: heard.life, longest }, heard.at));
-                *heard = Some(Heard { life: shown.life, since: order, at: env.at, now: shown.now });
-                self.before = before.or(self.before);
-                self.records.clear();
+                let next = Heard { life: shown.life, since: order, at: env.at, now: shown.now };
+                if let Some(before) = heard.replace(next) {
+                    self.forget(before);
+                }
                 true
             }
         }
+    }
+
+    /// What was seen may be lost. How long others may rely on it is kept.
+    fn forget(&mut self, heard: Heard) {
+        let secret = self.records.get(&Key::Meta).and_then(Record::meta).map(|meta| meta.secret);
+        self.before = Some((Before { life: heard.life, secret, longest: self.longest }, heard.at));
+        self.records.clear();
     }
 
     fn store(&mut self, env: &Env, asked: Option<Order>, shown: Shown, records: Vec<Found>) {
@@ -506,12 +512,20 @@ impl Client {
             if let (Key::Resource(name), Some(asked)) = (&key, asked) {
                 self.mine.values_mut().for_each(|mine| mine.see(name, version, asked));
             }
-            if let Some(record) = record.after(self.records.get(&key)) {
-                if let Some(meta) = record.meta() {
-                    self.longest = meta.longest;
-                }
-                self.records.insert(key, record);
+            let known = self.records.get(&key);
+            let secret = |record: &Record| record.meta().map(|meta| meta.secret);
+            let (known_secret, new_secret) = (known.and_then(secret), secret(&record));
+            let Some(record) = record.after(known) else { continue };
+            if let (Key::Meta, Some(heard)) = (&key, self.life)
+                && known_secret.is_some()
+                && new_secret != known_secret
+            {
+                self.forget(heard);
             }
+            if let Some(meta) = record.meta() {
+                self.longest = meta.longest;
+            }
+            self.records.insert(key, record);
         }
     }
 

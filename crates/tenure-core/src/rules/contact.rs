@@ -7,15 +7,19 @@ use super::keys::Key;
 use super::records::{Meta, Quarantine, Record, Rest};
 use crate::message::{Incarnation, Token};
 
-/// What a process knows of the life that it heard from before, while somebody may still rely on what that said.
+/// What a process knows of the data that a store had before, while somebody may still rely on what they said: in another
+/// life, or in the same one if they were wiped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Before {
     pub(super) life: Incarnation,
+    /// Drawn when the data were new.
+    pub(super) secret: Option<u128>,
     pub(super) longest: Duration,
 }
 
 /// What has to be written before anything else is decided in this life of the store; nothing if all is as it should be.
-/// `known` is the longest ttl that the process knows of, which counts where the record is missing. `lost_nothing`: the store can show that it has lost no data, which is asked where the record is missing.
+/// `known` is the longest ttl that the process knows of, which counts where the record is missing. `lost_nothing`: the
+/// store can show that it has lost no data, which is asked where the record is missing.
 pub(super) fn arrive(
     record: &Record,
     life: Incarnation,
@@ -23,7 +27,9 @@ pub(super) fn arrive(
     lost_nothing: Option<bool>,
     (secret, mark): (u128, u64),
 ) -> Option<Decision<()>> {
-    let before = before.filter(|before| before.life != life);
+    let wiped =
+        |before: &Before| before.secret.is_some() && record.meta().map(|meta| meta.secret) != before.secret;
+    let before = before.filter(|before| before.life != life || wiped(before));
     let brought = before.map_or(Duration::ZERO, |before| before.longest);
     let quarantine = |from| Some(Quarantine { since: None, mark, from });
     let meta = match record.meta() {

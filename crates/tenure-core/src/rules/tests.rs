@@ -265,6 +265,37 @@ fn who_brings_a_longer_ttl_from_another_life_has_it_respected() {
 
 // req: D4
 #[test]
+fn what_was_wiped_within_a_life_is_noticed_and_a_longer_ttl_respected() {
+    let mut world = World::new();
+    world.open(A, TTL * 4);
+    granted(world.claim(A));
+
+    world.records.clear();
+    world.lost_nothing = false;
+    world.open(B, TTL);
+    world.pass(TTL / 2);
+    assert_eq!(world.renew(A), Said::Gone);
+
+    assert_eq!(world.meta().longest, TTL * 4);
+    world.pass(TTL * 4 - Duration::from_micros(1));
+    world.renew(B);
+    assert_eq!(waits(world.claim(B)).why, Why::Quarantine);
+    world.pass(Duration::from_micros(1));
+    granted(world.claim(B));
+}
+
+#[test]
+fn who_knew_what_was_wiped_does_not_believe_that_nothing_was_lost() {
+    let mut world = World::owned_by_a();
+
+    world.records.clear();
+    world.renew(A);
+    world.open(C, TTL);
+
+    assert_eq!(waits(world.claim(C)).why, Why::Quarantine);
+}
+
+#[test]
 fn the_longest_ttl_falls_when_no_lease_uses_it_and_not_before() {
     let mut world = World::new();
     world.open(A, TTL * 4);
