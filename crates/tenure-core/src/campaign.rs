@@ -167,11 +167,6 @@ impl Campaign {
         if let State::Owning(own) = self.state { Some(own) } else { None }
     }
 
-    /// Whether the request of this number is the newest one about this resource.
-    pub(crate) fn awaits(&self, number: Seq) -> bool {
-        matches!(self.state, State::Asking { seq, .. } | State::Releasing { seq, .. } if seq == number)
-    }
-
     pub(crate) fn has_left(&self) -> bool {
         self.state == State::Left
     }

@@ -55,8 +55,6 @@ pub struct Request {
     pub limit: Duration,
     /// The latest store time that the worker's own clock can vouch for; absent on first contact.
     pub judged_by: Option<StoreTime>,
-    /// The longest ttl that the worker has heard of.
-    pub longest: Duration,
     /// What is asked.
     pub call: Call,
 }
@@ -173,7 +171,7 @@ pub enum Said {
     Closed,
     /// The lease is dead or unknown. It stays so.
     Gone,
-    /// A newer request of this kind was here already.
+    /// A newer renewal of this lease was here already.
     Stale,
 }
 
@@ -184,8 +182,6 @@ pub enum Claimed {
     Granted(Grant),
     /// A place in the queue.
     Waiting(Waiting),
-    /// A newer request about this resource was here already; nothing changed.
-    Stale,
 }
 
 /// The answer to the release of one resource.
@@ -195,8 +191,6 @@ pub enum Released {
     Free,
     /// Given up and queued again, answered like a claim.
     Again(Claimed),
-    /// A newer request about this resource was here already; nothing changed.
-    Stale,
 }
 
 /// A ticket, as it was given.

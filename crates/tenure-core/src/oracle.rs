@@ -178,7 +178,7 @@ impl Ledger {
         label: &Label,
         metadata: &Metadata,
     ) -> Said {
-        self.see(here, request.longest.max(ttl));
+        self.see(here, ttl);
         self.leases.clear_old(here.now, request.judged_by);
         if self.leases.get(request.lease).is_some() {
             // It marks nobody: a late repetition of a first contact has no `judged_by`, and must not end by a
@@ -197,7 +197,6 @@ impl Ledger {
             expires_at: here.now + ttl,
             ended: None,
             renewed: Default::default(),
-            newest: BTreeMap::new(),
             held: Default::default(),
             notices: BTreeMap::new(),
         };
@@ -206,7 +205,7 @@ impl Ledger {
     }
 
     fn renew(&mut self, here: Here, request: &Request) -> Said {
-        self.see(here, request.longest);
+        self.see(here, Duration::ZERO);
         let lease = self.leases.get(request.lease).filter(|lease| lease.ended.is_none());
         let late = lease.is_some_and(|lease| request.seq <= lease.renewed);
         let late = late && !self.planted.has(Bug::RepeatedRenewalKept);

@@ -363,7 +363,6 @@ impl Worker {
             asked_at: now.at,
             limit,
             judged_by: self.watch.judged_by(now.at, self.longest),
-            longest: self.longest,
             call,
         }));
         attempt

@@ -152,7 +152,6 @@ impl Namespace {
             asked_at: self.opened.clocks.now(),
             limit: PATIENCE,
             judged_by: None,
-            longest: Duration::ZERO,
             call: Call::Close(why),
         };
         let close = move |store: Arc<dyn Store>| -> Pending<'static, ()> {

@@ -373,7 +373,6 @@ impl Relay for FlawedStore {
             let claimed = |claimed: &mut Claimed| match claimed {
                 Claimed::Granted(grant) => (self.flaw.granted)(grant),
                 Claimed::Waiting(waiting) => (self.flaw.waits)(&mut waiting.look_again),
-                Claimed::Stale => {}
             };
             match &mut answer.said {
                 Said::Claimed(all) => all.iter_mut().for_each(claimed),
@@ -680,7 +679,7 @@ impl Store for RuledStore {
         self.step(move |ledger, here| {
             let records = ledger.history(here).into_iter();
             let wanted = records.filter(|record| resource.is_none_or(|name| *name == record.resource));
-            let entry = |record: tenure_core::Record| Entry {
+            let entry = |record: tenure_core::oracle::Record| Entry {
                 ago: here.now().since(record.at),
                 resource: record.resource,
                 worker: record.worker,

@@ -22,18 +22,9 @@ pub(super) struct Lease {
     pub(super) ended: Option<Ended>,
     /// The number of the newest renewal.
     pub(super) renewed: Seq,
-    /// Per resource, the numbers of the newest claim and the newest release.
-    pub(super) newest: BTreeMap<ResourceName, Newest>,
     /// Where this lease is an owner.
     pub(super) held: BTreeSet<ResourceName>,
     pub(super) notices: BTreeMap<ResourceName, Notice>,
-}
-
-/// What a lease last asked for at one resource.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Newest {
-    pub(super) claimed: Seq,
-    pub(super) released: Seq,
 }
 
 /// How a lease came to its end.
@@ -95,7 +86,6 @@ impl Leases {
         if lease.ended.is_none() {
             lease.ended = Some(ended);
             lease.notices.clear();
-            lease.newest.clear();
         }
     }
 

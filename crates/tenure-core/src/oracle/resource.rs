@@ -126,11 +126,6 @@ impl Resource {
         self.tenants().find(|tenant| tenant.lease == lease)
     }
 
-    /// Whether `lease` owns a ticket here, or waits for one.
-    pub(super) fn has_part(&self, lease: LeaseId) -> bool {
-        self.places.contains_key(&lease) || self.tenancy_of(lease).is_some()
-    }
-
     /// How many more owners there may be.
     pub(super) fn free(&self) -> u32 {
         self.tickets.saturating_sub(u32::try_from(self.tenants().count()).unwrap_or(u32::MAX))

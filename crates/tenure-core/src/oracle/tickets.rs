@@ -55,7 +55,7 @@ impl Ledger {
 
     /// What all resources of a request have in common; nothing when its lease is dead.
     fn case(&mut self, here: Here, request: &Request) -> Option<Case> {
-        self.see(here, request.longest);
+        self.see(here, Duration::ZERO);
         let (id, judged, vouched) = (request.lease, self.judged(here, request), self.vouched(here, request));
         let alive = self.leases.judge(id, judged);
         let lease = self.leases.get(id).filter(|_| alive)?;
@@ -69,19 +69,6 @@ impl Ledger {
 
     fn claim_one(&mut self, case: &Case, want: &Want) -> Claimed {
         let name = &want.resource;
-        let Some(lease) = self.leases.get_mut(case.id) else { return Claimed::Stale };
-        let newest = lease.newest.entry(name.clone()).or_default();
-        // A repetition may ask again for what was given; not for what was taken away since.
-        let repeated = case.seq == newest.claimed;
-        let has_part = self.resources.get(name).is_some_and(|record| record.has_part(case.id));
-        let stale = case.seq < newest.claimed || case.seq <= newest.released || (repeated && !has_part);
-        if stale && !self.planted.has(Bug::ReleaseWithoutSeq) {
-            return Claimed::Stale;
-        }
-        newest.claimed = case.seq;
-        // What a repetition vouches for may be outdated, as with any late request.
-        let late = repeated && !self.planted.has(Bug::OvertakenJudges);
-        let case = &if late { case.judging_nobody() } else { *case };
         let set_by = SetBy { opened_at: case.opened_at, lease: case.id, seq: case.seq };
         let resized = match self.resources.get_mut(name) {
             Some(record) => record.resize(want.tickets, set_by, case.here.now),
@@ -103,16 +90,9 @@ impl Ledger {
 
     fn release_one(&mut self, case: &Case, leave: &Leave) -> Released {
         let name = &leave.resource;
-        let Some(lease) = self.leases.get_mut(case.id) else { return Released::Stale };
-        let newest = lease.newest.entry(name.clone()).or_default();
-        // A claim forbids older releases, too: a store that forgot the release, but not the claim after it,
-        // must not free what was granted since.
-        let stale = case.seq <= newest.claimed || case.seq <= newest.released;
-        if stale && !self.planted.has(Bug::ReleaseWithoutSeq) {
-            return Released::Stale;
+        if let Some(lease) = self.leases.get_mut(case.id) {
+            lease.notices.remove(name);
         }
-        newest.released = case.seq;
-        lease.notices.remove(name);
         let Some(record) = self.resources.get_mut(name) else { return Released::Free };
         record.leave_queue(case.id);
         let tenant = record.tenancy_of(case.id).copied();
@@ -141,7 +121,7 @@ impl Ledger {
     /// look again.
     fn grant_or_queue(&mut self, case: &Case, name: &ResourceName, priority: i32) -> Claimed {
         let quarantine = self.quarantine_left(case.judged, case.vouched);
-        let Some(record) = self.resources.get_mut(name) else { return Claimed::Stale };
+        let record = self.resources.get_mut(name).expect("it was claimed");
         let owned = record.tenancy_of(case.id).map(|tenant| tenant.grant);
         let ahead = match (owned, quarantine) {
             (Some(grant), None) => return Claimed::Granted(grant),

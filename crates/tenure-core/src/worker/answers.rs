@@ -187,7 +187,6 @@ impl Worker {
                 self.out.push_back(Output::Report(Report::Queued(resource.clone(), waiting)));
                 Event::Waiting(request.seq, self.look_again(now, request, waiting))
             }
-            Claimed::Stale => return self.stale(now, request.seq, resource),
         };
         self.tell(now, resource, event);
     }
@@ -200,7 +199,6 @@ impl Worker {
                 Released::Again(claimed) => {
                     self.claim_answered(now, request, stamp, &leave.resource, claimed);
                 }
-                Released::Stale => self.stale(now, request.seq, &leave.resource),
             }
         }
         self.unsaid(now, request.seq, leaves.iter().map(|leave| &leave.resource));
@@ -211,13 +209,6 @@ impl Worker {
         let retry_at = now.at + self.backoff(now);
         for resource in resources {
             self.tell(now, resource, Event::Unanswered(seq, retry_at));
-        }
-    }
-
-    /// Stale, in answer to one's newest request: somebody else uses this lease.
-    fn stale(&mut self, now: Now, seq: Seq, resource: &ResourceName) {
-        if self.campaigns.get(resource).is_some_and(|campaign| campaign.awaits(seq)) {
-            self.lose(now, Ending::Cloned);
         }
     }
 

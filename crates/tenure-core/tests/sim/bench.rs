@@ -74,8 +74,8 @@ impl Desk {
     fn ask(&mut self, worker: u64, seq: u64, call: Call) {
         let moment = Moment::new(Duration::from_micros(self.at), Duration::from_micros(self.at));
         let (lease, limit) = (LeaseId(u128::from(worker) << 64 | 1), Duration::from_secs(15));
-        let (judged_by, longest) = (None, limit);
-        let request = Request { lease, seq: Seq(seq), asked_at: moment, limit, judged_by, longest, call };
+        let judged_by = None;
+        let request = Request { lease, seq: Seq(seq), asked_at: moment, limit, judged_by, call };
         let client = &mut self.clients[worker as usize];
         let env = |at: u64| Env {
             at: Moment::new(Duration::from_micros(at), Duration::from_micros(at)),

@@ -144,7 +144,7 @@ impl<'a, F: Fixture> Round<'a, F> {
         self.slack = self.slack.max(after.since(before));
 
         let said = self.tokens.in_terms(&call, answer.said.clone());
-        let request = self.to_the_ledger(request(lease, seq, judged_by, ZERO, call));
+        let request = self.to_the_ledger(request(lease, seq, judged_by, call));
         let now = answer.stamp.now;
         let mut expected = vec![];
         for at in [now, before, after, earlier(now, self.slack), now + self.slack] {

@@ -148,7 +148,7 @@ impl Competitor {
 
     async fn say(&mut self, call: Call) -> Said {
         self.seq += 1;
-        let request = request(self.lease, self.seq, None, Duration::ZERO, call);
+        let request = request(self.lease, self.seq, None, call);
         answered(self.store.call(&request)).await.said
     }
 }

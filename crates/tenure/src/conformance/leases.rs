@@ -60,7 +60,7 @@ pub async fn a_renewal_counts_from_the_clock_of_the_store(fixture: impl Fixture)
     let expires_at = world.answered_at() + LONG * 2;
 
     let head = waiting(world.claim(b).await);
-    assert_about(head.look_again, expires_at.since(world.shown_at()));
+    world.assert_about(head.look_again, expires_at.since(world.shown_at()));
 }
 
 /// An `open` that is sent again, because its answer was lost, neither extends the lease nor renames it.

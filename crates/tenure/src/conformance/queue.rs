@@ -57,7 +57,7 @@ pub async fn a_free_ticket_is_the_heads_at_once_and_the_nexts_after_a_step(fixtu
 
     let next = waiting(world.claim(c).await);
     assert_eq!((next.ahead, next.why), (1, Why::Turn));
-    assert_about(next.look_again, (freed_at + STEP * 4).since(world.shown_at()));
+    world.assert_about(next.look_again, (freed_at + STEP * 4).since(world.shown_at()));
 
     world.pass_until(freed_at + STEP * 4).await;
     let last = waiting(world.claim(d).await);
@@ -126,7 +126,7 @@ pub async fn nobody_waits_more_than_ten_steps_for_those_before_it(fixture: impl 
     let look = waiting(world.claim(last).await);
 
     assert_eq!((look.ahead, look.why), (12, Why::Turn));
-    assert_about(look.look_again, turn.since(world.shown_at()));
+    world.assert_about(look.look_again, turn.since(world.shown_at()));
     world.pass_until(turn).await;
     granted(world.claim(last).await);
 }
@@ -146,7 +146,7 @@ pub async fn the_step_follows_the_claimants_ttl_and_is_at_least_100_ms(fixture: 
         let left = (freed_at + step).since(world.shown_at());
         // A store that takes longer than a step for two requests has nothing to wait for any more.
         if !left.is_zero() {
-            assert_about(waiting(claimed).look_again, left.max(Duration::from_millis(1)));
+            world.assert_about(waiting(claimed).look_again, left.max(Duration::from_millis(1)));
         }
         world.close(b, Closing::Left).await;
         world.close(c, Closing::Left).await;
@@ -166,7 +166,7 @@ pub async fn the_steps_count_from_the_latest_of_the_free_tickets(fixture: impl F
 
     let third = waiting(world.claim_with(e, 2, 0).await);
 
-    assert_about(third.look_again, (freed_at + HOUR / 150).since(world.shown_at()));
+    world.assert_about(third.look_again, (freed_at + HOUR / 150).since(world.shown_at()));
 }
 
 /// The ticket of a dead owner was free from the end of its lease, whenever that is found out.
@@ -182,7 +182,7 @@ pub async fn the_steps_of_a_dead_owners_ticket_count_from_the_end_of_its_lease(f
     let next = waiting(world.claim(c).await);
 
     assert_eq!((next.ahead, next.why), (1, Why::Turn));
-    assert_about(next.look_again, (ended_at + STEP * 20).since(world.shown_at()));
+    world.assert_about(next.look_again, (ended_at + STEP * 20).since(world.shown_at()));
 }
 
 /// Dead waiters are cleared by those who come across them, a few at a time: after as many looks nobody counts them.
@@ -223,7 +223,7 @@ pub async fn behind_a_full_queue_a_worker_has_no_place_and_is_not_lost(fixture: 
     for _ in 0..2 {
         let look = waiting(world.claim(behind).await);
         assert!(look.ahead >= 64, "{look:?}");
-        assert_about(look.look_again + world.shown_at().since(world.answered_at()), HOUR);
+        world.assert_about(look.look_again + world.shown_at().since(world.answered_at()), HOUR);
         assert_eq!(world.waiters().await.len(), QUEUE);
     }
 
@@ -311,10 +311,10 @@ pub async fn a_look_again_is_at_least_a_millisecond_and_at_most_a_ttl(fixture: i
     world.judged_by = Some(earlier(ends_at, HOUR / 2));
     let far_behind = waiting(world.claim(b).await);
 
-    assert_about(nearly_over.look_again, Duration::from_millis(1));
+    world.assert_about(nearly_over.look_again, Duration::from_millis(1));
     assert_eq!(
         Waiting { look_again: ZERO, ..far_behind },
         Waiting { ahead: 0, look_again: ZERO, why: Why::Taken }
     );
-    assert_about(far_behind.look_again + world.shown_at().since(world.answered_at()), SHORT);
+    world.assert_about(far_behind.look_again + world.shown_at().since(world.answered_at()), SHORT);
 }

@@ -110,11 +110,11 @@ pub async fn a_worker_that_steps_down_queues_at_the_tail_with_the_lowest_priorit
 
     let Released::Again(claimed) = world.step_down(a).await else { panic!("not answered like a claim") };
     let left = (world.answered_at() + HOUR / 150 * 2).since(world.shown_at());
-    world.claim_with(d, 1, -1).await;
-
     let place = waiting(claimed);
     assert_eq!((place.ahead, place.why), (2, Why::Turn));
-    assert_about(place.look_again, left);
+    world.assert_about(place.look_again, left);
+
+    world.claim_with(d, 1, -1).await;
     assert_eq!(world.waiters().await, ["b", "d", "c", "a"]);
     assert_eq!(granted(world.claim(b).await).term, Term(2));
 }
@@ -176,6 +176,6 @@ pub async fn a_waiter_that_steps_down_goes_to_the_tail(fixture: impl Fixture) {
 
     let place = waiting(again);
     assert_eq!((place.ahead, place.why), (2, Why::Taken));
-    assert_about(place.look_again, ends_at.since(world.shown_at()) + STEP * 2);
+    world.assert_about(place.look_again, ends_at.since(world.shown_at()) + STEP * 2);
     assert_eq!(world.waiters().await, ["c", "d", "b"]);
 }

@@ -52,22 +52,8 @@ pub(super) fn fresh() -> LeaseId {
     LeaseId(u128::from_le_bytes(id))
 }
 
-pub(super) fn request(
-    lease: LeaseId,
-    seq: u64,
-    judged_by: Option<StoreTime>,
-    longest: Duration,
-    call: Call,
-) -> Request {
-    Request {
-        lease,
-        seq: Seq(seq),
-        asked_at: Moment::new(ZERO, ZERO),
-        limit: PATIENCE,
-        judged_by,
-        longest,
-        call,
-    }
+pub(super) fn request(lease: LeaseId, seq: u64, judged_by: Option<StoreTime>, call: Call) -> Request {
+    Request { lease, seq: Seq(seq), asked_at: Moment::new(ZERO, ZERO), limit: PATIENCE, judged_by, call }
 }
 
 pub(super) fn earlier(time: StoreTime, span: Duration) -> StoreTime {
@@ -145,14 +131,4 @@ pub(super) fn waiting(claimed: Claimed) -> Waiting {
         }
         claimed => panic!("a claim that should wait was answered {claimed:?}"),
     }
-}
-
-/// Whether two spans are the same, as far as clocks can tell.
-pub(super) fn about(span: Duration, expected: Duration) -> bool {
-    span.abs_diff(expected) <= TOLERANCE
-}
-
-#[track_caller]
-pub(super) fn assert_about(span: Duration, expected: Duration) {
-    assert!(about(span, expected), "{span:?} is not about {expected:?}");
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_core::{
     Answer, Asked, Call, Claimed, Closing, Happened, LeaseId, Leave, Leaving, Metadata, Notice, Released,
@@ -22,17 +22,17 @@ pub(super) struct World<F> {
     pub(super) store: Arc<dyn Store>,
     /// What the callers vouch for.
     pub(super) judged_by: Option<StoreTime>,
-    /// The longest ttl that the callers have heard of.
-    pub(super) heard: Duration,
     seq: u64,
     last: Option<Stamp>,
+    /// How long the last answer took.
+    took: Duration,
 }
 
 // Time and what is sent.
 impl<F: Fixture> World<F> {
     pub(super) fn of(fixture: F) -> Self {
         let store = fixture.store();
-        Self { fixture, store, judged_by: None, heard: ZERO, seq: 0, last: None }
+        Self { fixture, store, judged_by: None, seq: 0, last: None, took: ZERO }
     }
 
     /// Whether the store wakes its waiters; one that may be silent has nothing to show, but has to subscribe.
@@ -75,8 +75,10 @@ impl<F: Fixture> World<F> {
 
     /// Sends one request with this number, and says by whom and when it was answered, too.
     pub(super) async fn answer(&mut self, lease: LeaseId, seq: u64, call: Call) -> Answer {
-        let request = request(lease, seq, self.judged_by, self.heard, call);
+        let request = request(lease, seq, self.judged_by, call);
+        let began = Instant::now();
         let answer = answered(self.store.call(&request)).await;
+        self.took = began.elapsed();
         assert!(answer.stamp.shown >= answer.stamp.now, "answered before it was decided: {:?}", answer.stamp);
         if let Some(last) = self.last {
             let Stamp { incarnation, longest, .. } = answer.stamp;
@@ -112,6 +114,17 @@ impl<F: Fixture> World<F> {
     /// When the last answer was made: from then on spans are counted.
     pub(super) fn shown_at(&self) -> StoreTime {
         self.stamp().shown
+    }
+
+    /// A span that came with the last answer is the expected one, as far as clocks can tell: how long the answer was under
+    /// way is known to whoever asked, and not to the store's clock.
+    #[track_caller]
+    pub(super) fn assert_about(&self, span: Duration, expected: Duration) {
+        let slack = TOLERANCE + self.took;
+        assert!(
+            span.abs_diff(expected) <= slack,
+            "{span:?} is not about {expected:?}, give or take {slack:?}"
+        );
     }
 
     pub(super) fn stamp(&self) -> Stamp {

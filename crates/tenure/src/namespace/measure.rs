@@ -114,15 +114,8 @@ impl Probe {
     async fn ask(&mut self, call: Call) -> Result<(RoundTrip, Answer), Error> {
         self.seq.0 += 1;
         let (asked_at, wall_us) = (self.clocks.now(), self.clocks.wall());
-        let request = Request {
-            lease: self.lease,
-            seq: self.seq,
-            asked_at,
-            limit: PATIENCE,
-            judged_by: None,
-            longest: Duration::ZERO,
-            call,
-        };
+        let request =
+            Request { lease: self.lease, seq: self.seq, asked_at, limit: PATIENCE, judged_by: None, call };
         let answer = self.store.call(&request).await?;
         let took = self.clocks.now().longest_since(asked_at);
         let sent_after = asked_at.shortest_since(self.began_at);

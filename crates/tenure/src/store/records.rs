@@ -16,7 +16,7 @@ use tenure_core::rules::{
 use tenure_core::{
     Answer, Asked, BATCH, Call, Claimed, HISTORY, Holder, Incarnation, JobSaid, JobStep, JobView, Label,
     LeaseId, Metadata, Moment, Payload, Published, Released, Request, ResourceName, ResourceView, Said,
-    StoreTime, Token, Version,
+    Token, Version,
 };
 
 use super::backend::{
@@ -306,7 +306,7 @@ impl<B: Backend> Inner<B> {
                 for (leave, released) in leaves.iter().zip(released) {
                     match released {
                         Released::Again(claimed) => self.claimed(lease, &leave.resource, claimed),
-                        Released::Free | Released::Stale => self.waits_no_more(lease, &leave.resource),
+                        Released::Free => self.waits_no_more(lease, &leave.resource),
                     }
                 }
             }
@@ -586,7 +586,7 @@ impl<B: Backend> Inner<B> {
     fn claimed(self: &Arc<Self>, lease: LeaseId, resource: &ResourceName, claimed: &Claimed) {
         match claimed {
             Claimed::Waiting(waiting) => self.waits(lease, resource, waiting.ahead),
-            Claimed::Granted(_) | Claimed::Stale => self.waits_no_more(lease, resource),
+            Claimed::Granted(_) => self.waits_no_more(lease, resource),
         }
     }
 }

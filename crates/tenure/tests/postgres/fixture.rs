@@ -93,7 +93,6 @@ pub(crate) async fn contact(store: &PostgresStore) {
         asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
         limit: Duration::from_secs(20),
         judged_by: None,
-        longest: Duration::ZERO,
         call: Call::Renew,
     };
     assert_eq!(store.call(&nobody).await.expect("an answer").said, Said::Gone);

@@ -44,7 +44,6 @@ impl Asker {
             asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
             limit: self.limit,
             judged_by: None,
-            longest: Duration::ZERO,
             call,
         };
         let answer = tokio::time::timeout(self.limit, self.store.call(&request)).await;

@@ -106,7 +106,6 @@ async fn granted_after(store: &RedisStore, lease: LeaseId, judged_by: Option<Sto
                     assert!(waiting.look_again <= SHORT_TTL * 2, "{waiting:?}");
                     assert!(begun.elapsed() < PATIENCE, "{waiting:?}");
                 }
-                Claimed::Stale => panic!("nobody else uses this lease"),
             },
             other => panic!("{other:?}"),
         }

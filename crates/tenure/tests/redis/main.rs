@@ -100,7 +100,6 @@ fn request(lease: LeaseId, call: Call) -> Request {
         asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
         limit: PATIENCE,
         judged_by: None,
-        longest: Duration::ZERO,
         call,
     }
 }

@@ -118,7 +118,6 @@ impl<'s> Asker<'s> {
             asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
             limit,
             judged_by: self.judged_by,
-            longest: Duration::ZERO,
             call,
         };
         self.store.call(&request).await
@@ -178,7 +177,6 @@ impl<'s> Asker<'s> {
             let look_again = match self.claim(resource).await {
                 Claimed::Granted(grant) => return grant,
                 Claimed::Waiting(waiting) => waiting.look_again,
-                Claimed::Stale => panic!("somebody else asks with this lease"),
             };
             assert!(Instant::now() < until, "`{resource}` was not won within {LIMIT:?}");
             let _hinted = tokio::time::timeout(look_again, hints.recv()).await;
@@ -193,7 +191,6 @@ impl<'s> Asker<'s> {
             let look_again = match self.claim(resource).await {
                 Claimed::Granted(grant) => return grant,
                 Claimed::Waiting(waiting) => waiting.look_again,
-                Claimed::Stale => panic!("somebody else asks with this lease"),
             };
             assert!(Instant::now() < until, "`{resource}` was not won within {LIMIT:?}");
             let _hinted = tokio::time::timeout(look_again.min(BRIEF / 4), hints.recv()).await;

@@ -195,7 +195,7 @@ impl World {
         self.seq += 1;
         let at = self.env().at;
         let (seq, judged_by) = (Seq(self.seq), None);
-        Request { lease, seq, asked_at: at, limit: TTL, judged_by, longest: TTL, call }
+        Request { lease, seq, asked_at: at, limit: TTL, judged_by, call }
     }
 
     pub(super) fn send(&mut self, request: Request) -> Said {

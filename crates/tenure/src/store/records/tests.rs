@@ -245,7 +245,6 @@ async fn call(store: &LateStore, lease: LeaseId, call: Call) -> Said {
         asked_at: Moment::new(Duration::ZERO, Duration::ZERO),
         limit: PATIENCE,
         judged_by: None,
-        longest: Duration::ZERO,
         call,
     };
     let answer = tokio::time::timeout(PATIENCE, Store::call(&**store, &request)).await;
