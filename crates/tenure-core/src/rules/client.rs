@@ -15,7 +15,7 @@ use super::change::{Change, Decision};
 use super::contact::{self, Before};
 use super::keys::{Capabilities, Key, Version};
 use super::leases::{self, Opening};
-use super::records::{Found, Order, Record, Seen, TtlUse, Value};
+use super::records::{Found, Order, Record, Seat, Seen, TtlUse, Value};
 use super::tickets::{self, Outcome};
 use super::view::{Standing, View};
 use super::{jobs, operators};
@@ -187,17 +187,21 @@ struct Mine {
     found: Vec<Notice>,
     /// There were more notices than fit into the lease.
     must_look: bool,
+    /// When each resource was given up last: a claim from before that takes nothing any more.
+    left: BTreeMap<ResourceName, Order>,
 }
 
 /// A request while it is carried out.
 #[derive(Clone, Debug)]
 pub struct Operation {
     act: Act,
-    begun_at: Moment,
+    begun: Order,
+    /// In which life of the store its parts were settled.
+    life: Option<Incarnation>,
     fresh_from: Order,
     parts: Vec<Part>,
     lost_nothing: Option<bool>,
-    listed: Option<Vec<ResourceName>>,
+    tour: Option<Tour>,
     /// How many conflicts in a row there were.
     conflicts: u32,
     /// How many commits were sent.
@@ -217,6 +221,17 @@ pub struct Operation {
     /// What was only expected by changes that have been applied, where the store cannot compare what it does not write.
     verify: Vec<Unverified>,
     verified: bool,
+    /// The version of what was applied last.
+    wrote: Option<Version>,
+}
+
+/// A look at every resource that a lease may own, some at a time.
+#[derive(Clone, Debug, Default)]
+struct Tour {
+    names: Vec<ResourceName>,
+    /// How many of them have been looked at.
+    seen: usize,
+    seats: Vec<(ResourceName, Seat)>,
 }
 
 /// What came of one part of an operation.
@@ -245,6 +260,7 @@ enum Said1 {
 struct Sent {
     at: Moment,
     order: Order,
+    life: Option<Incarnation>,
     /// What each change is for, and what it comes to if it is applied.
     changes: Vec<(Option<usize>, Sending, Said1)>,
 }
@@ -274,18 +290,24 @@ impl Client {
 
     /// Begins to carry out what is asked.
     pub fn begin(&mut self, env: &Env, act: Act) -> Operation {
+        let begun = self.next_order();
         let parts = match &act {
             Act::Call(Request { lease, call: Call::Claim(wants), .. }, _) => {
                 let mine = self.mine.entry(*lease).or_default();
                 for want in wants {
                     mine.touch(&want.resource);
+                    mine.left.remove(&want.resource);
                 }
                 wants.len()
             }
             Act::Call(Request { lease, call: Call::Release(leaves), .. }, _) => {
-                // Stepping down may be answered with a grant.
-                for leave in leaves.iter().filter(|leave| leave.how == Leaving::SteppedDown) {
-                    self.mine.entry(*lease).or_default().touch(&leave.resource);
+                let mine = self.mine.entry(*lease).or_default();
+                for leave in leaves {
+                    mine.leave(&leave.resource, begun);
+                    if leave.how == Leaving::SteppedDown {
+                        // It may be answered with a grant.
+                        mine.touch(&leave.resource);
+                    }
                 }
                 leaves.len()
             }
@@ -294,11 +316,12 @@ impl Client {
         };
         Operation {
             act,
-            begun_at: env.at,
-            fresh_from: self.next_order(),
+            begun,
+            life: self.life.map(|heard| heard.life),
+            fresh_from: begun,
             parts: vec![Part::Open; parts],
             lost_nothing: None,
-            listed: None,
+            tour: None,
             conflicts: 0,
             attempts: 0,
             waited: false,
@@ -311,11 +334,13 @@ impl Client {
             shown: None,
             verify: Vec::new(),
             verified: false,
+            wrote: None,
         }
     }
 
     /// What to do next.
     pub fn step(&mut self, env: &Env, op: &mut Operation) -> Step {
+        op.live_in(self.life.map(|heard| heard.life));
         if let Some(wait) = op.wait.take() {
             return Step::Wait(wait);
         }
@@ -349,7 +374,8 @@ impl Client {
     pub fn committed(&mut self, env: &Env, op: &mut Operation, shown: Shown, fates: Vec<Fate>) {
         let Some(sent) = op.sent.take() else { return };
         op.note(env, &sent, shown);
-        let same = self.hear(env, sent.order, shown);
+        // What was applied in another life than the one that is shown with it may be lost already.
+        let same = self.hear(env, sent.order, shown) && sent.life == Some(shown.life);
         let mut stuck = BTreeSet::new();
         let mut urgent = true;
         for ((part, sending, said), fate) in sent.changes.into_iter().zip(fates) {
@@ -360,7 +386,7 @@ impl Client {
             match self.fate(env, sent.order, shown, &sending, fate) {
                 Some(stamp) => {
                     op.stamp = stamp.or(op.stamp);
-                    op.applied(self.capabilities, part, &sending.change, said);
+                    op.applied(self.capabilities, part, &sending, said);
                 }
                 None => {
                     urgent &= sending.change.urgent;
@@ -389,8 +415,8 @@ impl Client {
     }
 
     /// The answer to [`Step::List`].
-    pub fn listed(&mut self, op: &mut Operation, resources: Vec<ResourceName>) {
-        op.listed = Some(resources);
+    pub fn listed(&mut self, op: &mut Operation, names: Vec<ResourceName>) {
+        op.tour = Some(Tour { names, ..Tour::default() });
     }
 
     /// A record that came with a hint. It may save a read; it proves nothing.
@@ -489,7 +515,9 @@ impl Client {
     /// What was seen may be lost. How long others may rely on it is kept.
     fn forget(&mut self, heard: Heard) {
         let secret = self.records.get(&Key::Meta).and_then(Record::meta).map(|meta| meta.secret);
-        self.before = Some((Before { life: heard.life, secret, longest: self.longest }, heard.at));
+        // What was known of an earlier life, and not told to this one yet, still counts.
+        let longest = self.before.map_or(self.longest, |(before, _)| before.longest.max(self.longest));
+        self.before = Some((Before { life: heard.life, secret, longest }, heard.at));
         self.records.clear();
     }
 
@@ -507,7 +535,7 @@ impl Client {
             let (key, version) = (found.key.clone(), found.version);
             let (at, first_at, marked_at) = (env.at, env.at, env.at);
             let (now, least_now) = (shown.now, shown.now);
-            let seen = Seen { asked, arrived, first_at, at, now, least_now, marked_at };
+            let seen = Seen { asked, arrived, first_at, at, now, least_now, least_at: at, marked_at };
             let record = Record::arrived(found, seen);
             if let (Key::Resource(name), Some(asked)) = (&key, asked) {
                 self.mine.values_mut().for_each(|mine| mine.see(name, version, asked));
@@ -594,6 +622,9 @@ impl Client {
             return Some(self.reading(env, op, keys));
         };
         let before = self.before.filter(|(before, at)| env.at.longest_since(*at) <= before.longest);
+        let owed = before.map(|(before, at)| before.longest.saturating_sub(env.at.shortest_since(at)));
+        // A quarantine that will be over before those who rely on the life before have given up is not long enough.
+        let lasts = self.view(env, op).quarantine().unwrap_or_default() >= owed.unwrap_or_default();
         let before = before.map(|(before, _)| before);
         // Where the record is missing: the longest ttl that anybody may rely on, as far as this process can tell.
         let noted = self.records.get(&Key::Ttls).and_then(Record::ttls);
@@ -605,7 +636,7 @@ impl Client {
             return Some(Step::LostNothing(own.max(known)));
         }
         let chance = (env.chance, env.chance as u64);
-        match contact::arrive(record, heard.life, (before, known), op.lost_nothing, chance) {
+        match contact::arrive(record, heard.life, (before, known, lasts), op.lost_nothing, chance) {
             Some(Decision::Commit(change, ())) => {
                 let changes = vec![(None, *change, Said1::Onward)];
                 Some(self.committing(env, op, changes))
@@ -754,7 +785,7 @@ impl Client {
                 if !view.has_fresh(&Key::Ttls) || !view.has_fresh(&Key::Meta) {
                     return Decision::Read([Key::Ttls, Key::Meta].into());
                 }
-                match leases::drop_unused(&view, in_use, *linger).and_then(|mut changes| changes.pop()) {
+                match leases::drop_unused(&view, in_use, *linger) {
                     Some(change) => Decision::commit(change, Said1::Onward),
                     None => Decision::Say(Said1::Onward),
                 }
@@ -777,12 +808,19 @@ impl Client {
             Call::Open { ttl, label, metadata } => {
                 leases::open(view, &Opening { id, ttl: *ttl, label, metadata, witness }).map(Said1::Said)
             }
-            Call::Renew => leases::renew(view, id, seq, op.attempts, &mine.settled).map(Said1::Said),
+            Call::Renew => {
+                leases::renew(view, id, seq, (op.attempts, op.wrote), &mine.settled).map(Said1::Said)
+            }
             Call::Close(why) => match self.last_releases(view, id, *why) {
                 Some(releases) if !releases.is_empty() => Decision::First(releases),
                 known => leases::close(view, id, *why, known.is_some()).map(Said1::Said),
             },
             Call::Held => Decision::Say(Said1::Onward),
+            Call::Claim(wants) if mine.has_left(&wants[part].resource, op.begun) => {
+                // The worker has given it up since, and does not wait for this answer any more.
+                let (ahead, look_again, why) = (0, LONGEST_WAIT, Why::Taken);
+                Decision::Say(Said1::Claimed(Claimed::Waiting(Waiting { ahead, look_again, why })))
+            }
             Call::Claim(wants) => tickets::claim(view, id, &wants[part]).map(|outcome| match outcome {
                 Outcome::Said(claimed) => Said1::Claimed(claimed),
                 Outcome::Gone => Said1::Said(Said::Gone),
@@ -828,42 +866,53 @@ impl Client {
         if !matches!(op.parts[0], Part::Open) {
             return None;
         }
-        let mine = self.mine.get(&lease).cloned().unwrap_or_default();
-        let names: Vec<ResourceName> = match (&op.listed, mine.countless) {
-            (None, true) => return Some(Step::List),
-            (Some(listed), _) => listed.clone(),
-            (None, false) => mine.touched.into_iter().collect(),
+        let mut tour = match op.tour.take() {
+            Some(tour) => tour,
+            None => match self.mine.get(&lease) {
+                Some(mine) if mine.countless => return Some(Step::List),
+                Some(mine) => Tour { names: mine.touched.iter().cloned().collect(), ..Tour::default() },
+                None => Tour::default(),
+            },
         };
         let view = self.view(env, op);
         let owned_only = self.planted.has(Bug::HeldAsksOnlyForOwned);
         let unread = |name: &&ResourceName| !view.has_fresh(&Key::Resource((*name).clone()));
-        let mut keys: BTreeSet<Key> =
-            [Key::Lease(lease)].into_iter().filter(|key| !view.has_fresh(key)).collect();
         let believed = |name: &&ResourceName| {
             !owned_only
                 || view.resource(name).is_none_or(|(_, r)| r.is_some_and(|r| r.seat_of(lease).is_some()))
         };
-        let wanted = names.iter().filter(unread).filter(believed).take(BATCH);
-        keys.extend(wanted.map(|name| Key::Resource(name.clone())));
-        if !keys.is_empty() {
-            return Some(self.reading(env, op, keys));
+        loop {
+            let some = &tour.names[tour.seen..(tour.seen + BATCH).min(tour.names.len())];
+            let mut keys: BTreeSet<Key> =
+                [Key::Lease(lease)].into_iter().filter(|key| !view.has_fresh(key)).collect();
+            keys.extend(some.iter().filter(unread).filter(believed).map(|name| Key::Resource(name.clone())));
+            if !keys.is_empty() {
+                op.tour = Some(tour);
+                return Some(self.reading(env, op, keys));
+            }
+            if some.is_empty() {
+                break;
+            }
+            let seats = some.iter().filter_map(|name| {
+                let (_, resource) = view.resource(name)?;
+                Some((name.clone(), resource?.seat_of(lease)?.clone()))
+            });
+            tour.seats.extend(seats);
+            tour.seen += some.len();
         }
-        let seats = names.iter().filter_map(|name| {
-            let (_, resource) = view.resource(name)?;
-            Some((name, resource?.seat_of(lease)?))
-        });
+        let seats = tour.seats.into_iter();
         if is_held {
             let dead = !matches!(view.standing(lease), Some(Standing::Alive(_) | Standing::RunOut(_)));
-            let held = seats.map(|(name, seat)| Holding {
-                resource: name.clone(),
+            let held = seats.map(|(resource, seat)| Holding {
+                resource,
                 ticket: seat.grant.ticket,
                 token: seat.grant.token,
             });
             let said = if dead { Said::Gone } else { Said::Held(held.collect()) };
             op.parts[0] = Part::Settled(Said1::Said(said));
         } else {
-            let found = seats.filter_map(|(name, seat)| {
-                Some(Notice { resource: name.clone(), token: seat.grant.token, wish: seat.wish? })
+            let found = seats.filter_map(|(resource, seat)| {
+                Some(Notice { resource, token: seat.grant.token, wish: seat.wish? })
             });
             let found: Vec<Notice> = found.collect();
             if let Some(mine) = self.mine.get_mut(&lease) {
@@ -875,7 +924,8 @@ impl Client {
     }
 
     fn reading(&mut self, env: &Env, op: &mut Operation, keys: BTreeSet<Key>) -> Step {
-        op.sent = Some(Sent { at: env.at, order: self.next_order(), changes: Vec::new() });
+        let life = self.life.map(|heard| heard.life);
+        op.sent = Some(Sent { at: env.at, order: self.next_order(), life, changes: Vec::new() });
         Step::Read(keys.into_iter().collect())
     }
 
@@ -894,7 +944,8 @@ impl Client {
             // Never the version of a record that does not exist, and never the same for two changes.
             let drawn = (env.chance >> 64) as u64;
             let version = Version((drawn ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1));
-            let revision = |key: &Key| self.records.get(key).map_or(0, |record| record.revision) + 1;
+            let revision =
+                |key: &Key| self.records.get(key).map_or(0, |record| record.revision).saturating_add(1);
             let revisions = change.put.iter().map(|(key, _)| revision(key)).collect();
             let sending = Sending { change, version, revisions };
             if let Some(lease) = op.lease() {
@@ -903,7 +954,7 @@ impl Client {
             sent.push((part, sending, said));
         }
         let sending = sent.iter().map(|(_, sending, _)| sending.clone()).collect();
-        op.sent = Some(Sent { at: env.at, order, changes: sent });
+        op.sent = Some(Sent { at: env.at, order, life: Some(heard.life), changes: sent });
         Step::Commit(heard.life, sending)
     }
 
@@ -1080,10 +1131,14 @@ impl Operation {
         }
     }
 
-    /// When it was begun.
-    #[must_use]
-    pub fn begun_at(&self) -> Moment {
-        self.begun_at
+    /// What a worker asks is answered as of one life of the store: what an earlier one has said is asked again.
+    fn live_in(&mut self, life: Option<Incarnation>) {
+        if self.life != life && matches!(self.act, Act::Call(..)) {
+            self.parts.fill(Part::Open);
+            (self.tour, self.wrote, self.verified) = (None, None, false);
+            self.verify.clear();
+        }
+        self.life = life;
     }
 
     /// How many commits were sent for it, and how many conflicts in a row there were.
@@ -1098,9 +1153,10 @@ impl Operation {
     }
 
     /// A change was applied: its part is settled, unless what it only expected has to be looked at once more.
-    fn applied(&mut self, capabilities: Capabilities, part: Option<usize>, change: &Change, said: Said1) {
+    fn applied(&mut self, capabilities: Capabilities, part: Option<usize>, sending: &Sending, said: Said1) {
         let Some(part) = part else { return };
-        let only_expected: Vec<(Key, Version)> = change.only_expected().cloned().collect();
+        self.wrote = Some(sending.version);
+        let only_expected: Vec<(Key, Version)> = sending.change.only_expected().cloned().collect();
         if capabilities.together || only_expected.is_empty() {
             self.parts[part] = Part::Settled(said);
         } else {
@@ -1169,6 +1225,21 @@ impl Mine {
         } else if !self.touched.contains(name) {
             self.countless = true;
         }
+    }
+
+    fn leave(&mut self, name: &ResourceName, at: Order) {
+        if self.left.len() >= MOST_TOUCHED {
+            // Those of long ago: a claim that was under way then is over.
+            let mut orders: Vec<Order> = self.left.values().copied().collect();
+            orders.sort_unstable();
+            self.left.retain(|_, left| *left > orders[MOST_TOUCHED / 2]);
+        }
+        self.left.insert(name.clone(), at);
+    }
+
+    /// Whether the resource was given up after that.
+    fn has_left(&self, name: &ResourceName, begun: Order) -> bool {
+        self.left.get(name).is_some_and(|left| *left > begun)
     }
 
     /// A linearizable answer shows this version: a commit that was sent before and expects another is not applied any

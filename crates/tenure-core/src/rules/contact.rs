@@ -19,11 +19,12 @@ pub(super) struct Before {
 
 /// What has to be written before anything else is decided in this life of the store; nothing if all is as it should be.
 /// `known` is the longest ttl that the process knows of, which counts where the record is missing. `lost_nothing`: the
-/// store can show that it has lost no data, which is asked where the record is missing.
+/// store can show that it has lost no data, which is asked where the record is missing. `lasts`: the quarantine that
+/// stands is long enough for those who rely on the life before.
 pub(super) fn arrive(
     record: &Record,
     life: Incarnation,
-    (before, known): (Option<Before>, Duration),
+    (before, known, lasts): (Option<Before>, Duration, bool),
     lost_nothing: Option<bool>,
     (secret, mark): (u128, u64),
 ) -> Option<Decision<()>> {
@@ -46,15 +47,17 @@ pub(super) fn arrive(
         },
         Some(meta) => {
             let before = before?;
-            let stands = meta.quarantine.as_ref().is_some_and(|stands| stands.from == Some(before.life));
+            let from = meta.quarantine.as_ref().and_then(|stands| stands.from);
+            let stands = from == Some(before.life) && lasts;
             if stands && meta.longest >= brought {
                 return None;
             }
+            let meta = record.meta_as_stored(meta);
             let quarantine = match stands {
-                true => meta.quarantine.clone(),
+                true => meta.quarantine,
                 false => quarantine(Some(before.life)),
             };
-            Meta { longest: meta.longest.max(brought), quarantine, ..meta.clone() }
+            Meta { longest: meta.longest.max(brought), quarantine, ..meta }
         }
     };
     Some(Decision::commit(Change { urgent: true, ..Change::of(Key::Meta, record.version, meta) }, ()))

@@ -92,7 +92,8 @@ fn note_ttl(
     if longest == meta.longest {
         return Some(change.expecting(Key::Meta, meta_record.version));
     }
-    let raised = Change::of(Key::Meta, meta_record.version, Meta { longest, ..meta.clone() });
+    let raised =
+        Change::of(Key::Meta, meta_record.version, Meta { longest, ..meta_record.meta_as_stored(meta) });
     let Change { expect, put, .. } = change;
     Some(Change {
         expect: raised.expect.into_iter().chain(expect).collect(),
@@ -118,11 +119,7 @@ fn use_ttl(ttls: &mut Ttls, ttl: Duration) {
 /// Which ttls are still in use, when all leases have been looked at: those of leases that are not ended, and those that
 /// were noted within the last hour. The record of the ttls is written before that of the namespace: so the longest ttl is
 /// never too short.
-pub(super) fn drop_unused(
-    view: &View<'_>,
-    in_use: &BTreeSet<Duration>,
-    linger: Duration,
-) -> Option<Vec<Change>> {
+pub(super) fn drop_unused(view: &View<'_>, in_use: &BTreeSet<Duration>, linger: Duration) -> Option<Change> {
     let (meta_record, meta) = view.meta()?;
     let record = view.get(&Key::Ttls)?;
     let ttls = record.ttls()?;
@@ -134,24 +131,24 @@ pub(super) fn drop_unused(
         lately || (in_use.contains(&used.ttl) && !view.planted.has(Bug::TtlDroppedInUse))
     };
     let kept = Ttls { uses: ttls.uses.iter().copied().filter(stays).collect(), rest: ttls.rest.clone() };
-    let longest = kept.uses.iter().map(|used| used.ttl).max().unwrap_or_default();
+    // A lease whose ttl was not noted, because there were too many, counts as well.
+    let noted = kept.uses.iter().map(|used| used.ttl);
+    let used = in_use.iter().copied().filter(|_| !view.planted.has(Bug::TtlDroppedInUse));
+    let longest = noted.chain(used).max().unwrap_or_default();
     if kept.uses.len() == ttls.uses.len() && longest >= meta.longest {
         return None;
     }
-    let change = Change::of(Key::Ttls, record.version, kept).and(
-        Key::Meta,
-        meta_record.version,
-        Meta { longest: longest.min(meta.longest), ..meta.clone() },
-    );
-    Some(alloc::vec![change])
+    let meta = Meta { longest: longest.min(meta.longest), ..meta.clone() };
+    Some(Change::of(Key::Ttls, record.version, kept).and(Key::Meta, meta_record.version, meta))
 }
 
-/// Extends the lease. `settled` says up to which token the notices of a resource are done with.
+/// Extends the lease. `settled` says up to which token the notices of a resource are done with, `wrote` which version of
+/// the lease this very request has written already.
 pub(super) fn renew(
     view: View<'_>,
     id: LeaseId,
     seq: Seq,
-    attempt: u32,
+    (attempt, wrote): (u32, Option<Version>),
     settled: &BTreeMap<ResourceName, Token>,
 ) -> Decision<Said> {
     let key = Key::Lease(id);
@@ -161,7 +158,8 @@ pub(super) fn renew(
         _ if view.is_fresh(record) => return Decision::Say(Said::Gone),
         _ => return Decision::Read([key].into()),
     };
-    if lease.seq >= seq && !view.planted.has(Bug::ClonesAreOurselves) {
+    let own = wrote == Some(record.version);
+    if lease.seq >= seq && !own && !view.planted.has(Bug::ClonesAreOurselves) {
         // Somebody else renews this lease.
         return match view.is_fresh(record) {
             true => Decision::Say(Said::Stale),
@@ -237,16 +235,28 @@ pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
 /// The lease of another worker with something more in it: when it was renewed stays as it was.
 pub(super) fn rewritten(record: &Record, id: LeaseId, lease: Lease) -> Change {
     let signals = alloc::vec![Signal::Knock(id)];
-    Change { signals, ..Change::of(Key::Lease(id), record.version, lease) }
+    Change { signals, ..Change::of(Key::Lease(id), record.version, record.lease_as_stored(lease)) }
 }
 
-/// Deletes a lease that ended long ago, with what its worker said.
+/// Deletes a lease that ended long ago, with what its worker said; ends one that has run out and that nobody else may ever
+/// look at, because it owns nothing.
 pub(super) fn sweep(view: &View<'_>, id: LeaseId) -> Decision<()> {
     let (lease_key, info_key) = (Key::Lease(id), Key::Info(id));
     let (Some(record), Some(info)) = (view.get(&lease_key), view.get(&info_key)) else {
         return Decision::Read([lease_key, info_key].into());
     };
-    let Some(ended) = record.lease().and_then(|lease| lease.ended) else { return Decision::Say(()) };
+    let Some(lease) = record.lease() else { return Decision::Say(()) };
+    let Some(ended) = lease.ended else {
+        if !view.is_fresh(record) {
+            return Decision::Read([lease_key].into());
+        }
+        // No worker vouches for the store's clock here: this process has watched the lease itself.
+        let over = view.watched(record) >= lease.ttl && view.quarantine().is_none();
+        return match over.then(|| end_run_out(view, id)).flatten() {
+            Some(change) => Decision::commit(Change { urgent: false, ..change }, ()),
+            None => Decision::Say(()),
+        };
+    };
     let kept = if ended.clean { KEPT } else { KEPT_LONG };
     if view.ago(record, ended.at, record.seen.first_at) < kept {
         return Decision::Say(());

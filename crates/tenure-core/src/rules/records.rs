@@ -277,6 +277,9 @@ pub struct Record {
     pub revision: u64,
     /// When it was written. A stamp after the store's clock counts as what that clock showed: the clock went back.
     pub stamp: Option<StoreTime>,
+    /// When the lease was renewed, or the quarantine began, as the store has it: that is written back, whatever it counts
+    /// for here.
+    stored: Time,
     /// What it says; nothing if it does not exist.
     pub value: Option<Arc<Value>>,
     /// When it was seen.
@@ -304,6 +307,8 @@ pub struct Seen {
     pub now: Option<StoreTime>,
     /// The least that it has shown with this version: no time in the record counts for more.
     pub least_now: Option<StoreTime>,
+    /// When it showed that.
+    pub least_at: Moment,
     /// Since when it has been seen with the renewal, the free ticket or the quarantine that it shows.
     pub marked_at: Moment,
 }
@@ -346,8 +351,24 @@ impl Record {
     /// A record as it arrives.
     #[must_use]
     pub(super) fn arrived(found: Found, seen: Seen) -> Self {
+        let stored = match &found.value {
+            Some(Value::Lease(lease)) => lease.renewed.or(found.stamp),
+            Some(Value::Meta(Meta { quarantine: Some(quarantine), .. })) => quarantine.since.or(found.stamp),
+            _ => None,
+        };
         let Found { version, revision, stamp, value, .. } = found.timed(seen.now);
-        Self { version, revision, stamp, value: value.map(Arc::new), seen }
+        Self { version, revision, stamp, stored, value: value.map(Arc::new), seen }
+    }
+
+    /// A lease of this record, as it is written back by somebody who does not renew it.
+    pub(super) fn lease_as_stored(&self, lease: Lease) -> Lease {
+        Lease { renewed: self.stored, ..lease }
+    }
+
+    /// What this record says of the namespace, as it is written back by somebody who begins no quarantine.
+    pub(super) fn meta_as_stored(&self, meta: &Meta) -> Meta {
+        let stored = |quarantine: &Quarantine| Quarantine { since: self.stored, ..quarantine.clone() };
+        Meta { quarantine: meta.quarantine.as_ref().map(stored), ..meta.clone() }
     }
 
     /// The store's clock shows this now, in an answer that was asked for after the record was seen. If that is earlier than
@@ -356,7 +377,10 @@ impl Record {
         if self.seen.now.is_none_or(|seen| seen <= now) {
             return;
         }
-        self.seen = Seen { at, now: Some(now), least_now: self.seen.least_now.min(Some(now)), ..self.seen };
+        if self.seen.least_now > Some(now) {
+            (self.seen.least_now, self.seen.least_at) = (Some(now), at);
+        }
+        self.seen = Seen { at, now: Some(now), ..self.seen };
         self.stamp = self.stamp.map(|stamp| stamp.min(now));
         if let Some(value) = &mut self.value {
             Arc::make_mut(value).each_time(&mut |time| *time = time.map(|time| time.min(now)));
@@ -372,7 +396,7 @@ impl Record {
             let seen = Seen { first_at: known.seen.first_at, marked_at: known.seen.marked_at, ..self.seen };
             let seen = Seen { asked: seen.asked.or(known.seen.asked), ..seen };
             if known.seen.least_now <= seen.least_now {
-                let seen = Seen { least_now: known.seen.least_now, ..seen };
+                let seen = Seen { least_now: known.seen.least_now, least_at: known.seen.least_at, ..seen };
                 return Some(Self { stamp: known.stamp, value: known.value.clone(), seen, ..self });
             }
             return Some(Self { seen, ..self });
@@ -481,7 +505,7 @@ impl Resource {
     pub(super) fn vacate(&mut self, token: Token, at: Time) {
         self.seats.retain(|seat| seat.grant.token != token);
         self.freed = at;
-        self.frees += 1;
+        self.frees = self.frees.saturating_add(1);
     }
 
     pub(super) fn leave_queue(&mut self, lease: LeaseId) {
@@ -491,7 +515,7 @@ impl Resource {
     /// Queues the lease in order.
     pub(super) fn join(&mut self, lease: LeaseId, priority: i32, named: u64, step: Duration) {
         self.leave_queue(lease);
-        self.arrivals += 1;
+        self.arrivals = self.arrivals.saturating_add(1);
         let place = Place { lease, priority, named, arrival: self.arrivals, step };
         let at = self.queue.partition_point(|other| other.order() < place.order());
         self.queue.insert(at, place);

@@ -1,5 +1,6 @@
 //! Each rule over records, on a store that does nothing but compare and swap.
 
+mod attacks;
 mod ownership;
 mod world;
 

@@ -176,19 +176,23 @@ pub(super) fn look_keys(view: &View<'_>, id: LeaseId, name: &ResourceName) -> BT
 
 /// Those owners whose leases end first; one that is not known may be the first.
 fn owners_to_read<'a>(view: &View<'_>, resource: &'a Resource) -> impl Iterator<Item = LeaseId> + use<'a> {
-    let mut owners: Vec<(Duration, LeaseId)> = resource
+    let mut owners: Vec<(bool, Duration, LeaseId)> = resource
         .seats
         .iter()
-        .map(|seat| match view.standing(seat.lease) {
-            Some(Standing::Alive(left)) => (left, seat.lease),
-            _ => (Duration::ZERO, seat.lease),
+        .map(|seat| {
+            let left = match view.standing(seat.lease) {
+                Some(Standing::Alive(left)) => left,
+                _ => Duration::ZERO,
+            };
+            (!view.has_fresh(&Key::Lease(seat.lease)), left, seat.lease)
         })
         .collect();
     if owners.len() > MOST_OWNERS {
+        // Those that were read for this request already are the ones to look at.
         owners.sort();
         owners.truncate(MOST_OWNERS);
     }
-    owners.into_iter().map(|(_, lease)| lease)
+    owners.into_iter().map(|(_, _, lease)| lease)
 }
 
 /// Those of the first few waiters that come before this one.
@@ -247,7 +251,7 @@ impl<'a> Draft<'a> {
         if want.tickets.count() > self.resource.tickets {
             // The new tickets are free from now on: those who come first have their steps.
             (self.freed, self.freed_for, self.resource.freed) = (true, Duration::ZERO, None);
-            self.resource.frees += 1;
+            self.resource.frees = self.resource.frees.saturating_add(1);
         }
         (self.resource.set_by, self.resource.tickets) = (set_by, want.tickets.count());
         for seat in &mut self.resource.seats {
@@ -268,12 +272,13 @@ impl<'a> Draft<'a> {
         let may_end = !quarantined || view.planted.has(Bug::EndedInQuarantine);
         let (mut wanted, mut first) = (Wanted::default(), Vec::new());
         let mut over: Vec<(Seat, super::records::Ended)> = Vec::new();
+        let mut run_out = Vec::new();
         for lease in owners_to_read(&view, &self.resource).collect::<Vec<_>>() {
             let Some(seat) = self.resource.seat_of(lease).filter(|seat| seat.lease != id) else { continue };
             match view.standing(lease) {
                 None => wanted.unless_known(&view, Key::Lease(lease)),
                 Some(Standing::Ended(ended)) => over.push((seat.clone(), ended)),
-                Some(Standing::RunOut(_)) if may_end => first.extend(leases::end_run_out(&view, lease)),
+                Some(Standing::RunOut(_)) if may_end => run_out.push(lease),
                 Some(Standing::Missing) if !view.has_fresh(&Key::Lease(lease)) => {
                     wanted.unless_fresh(&view, Key::Lease(lease));
                 }
@@ -281,6 +286,11 @@ impl<'a> Draft<'a> {
                 Some(Standing::Alive(_) | Standing::RunOut(_)) => {}
             }
         }
+        if run_out.len() > 1 {
+            // Most of them will have renewed since they were seen last.
+            run_out.iter().for_each(|lease| wanted.unless_fresh(&view, Key::Lease(*lease)));
+        }
+        first.extend(run_out.into_iter().filter_map(|lease| leases::end_run_out(&view, lease)));
         for lease in waiters_before(&self.resource, id) {
             match view.standing(lease) {
                 None => wanted.unless_known(&view, Key::Lease(lease)),
@@ -488,8 +498,8 @@ impl<'a> Draft<'a> {
             if self.view.planted.has(Bug::TicketsNotCounted) { u32::MAX } else { self.resource.tickets };
         let ticket = Resource { tickets, ..self.resource.clone() }.lowest_free()?;
         let resource = &mut self.resource;
-        resource.term = Term(resource.term.0 + 1);
-        let least = resource.token.max(meta.floor).0 + 1;
+        resource.term = Term(resource.term.0.saturating_add(1));
+        let least = resource.token.max(meta.floor).0.saturating_add(1);
         resource.token = Token(least.max(self.view.wall_for_token()));
         let grant = Grant { ticket, term: resource.term, token: resource.token };
         resource.leave_queue(own.id);

@@ -90,6 +90,9 @@ impl<'a> View<'a> {
         if self.planted.has(Bug::BoundAlone) {
             return Some(self.judged_by.unwrap_or(now));
         }
+        // A time that counts for less, because the clock was back, is as old as it has been seen to be since then.
+        let least = record.seen.least_now.map(|least| least + self.at.shortest_since(record.seen.least_at));
+        let now = least.map_or(now, |least| least.min(now));
         Some(self.judged_by.map_or(now, |judged_by| judged_by.min(now)))
     }
 
@@ -125,7 +128,7 @@ impl<'a> View<'a> {
     }
 
     /// For how long the lease has been seen without another renewal: on the slower clock, from when that arrived.
-    fn watched(&self, record: &Record) -> Duration {
+    pub(super) fn watched(&self, record: &Record) -> Duration {
         match self.planted.has(Bug::WatchedByFasterClock) {
             true => self.at.longest_since(record.seen.marked_at),
             false => self.at.shortest_since(record.seen.marked_at),

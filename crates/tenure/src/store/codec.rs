@@ -727,4 +727,19 @@ mod tests {
             assert_eq!(key_of(stranger), None, "{stranger}");
         }
     }
+
+    // Finding of the review: fails.
+    #[test]
+    fn what_a_newer_version_wrote_into_a_part_of_a_record_is_kept() {
+        let key = Key::Resource(ResourceName::new("r").expect("a name"));
+        let text = r#"{"format":1,"rev":1,"tickets":1,"set_by":{"opened":1,"lease":"1"},"term":1,"token":1,
+            "arrivals":1,"frees":0,
+            "owners":[{"ticket":0,"term":1,"token":1,"lease":"1","since":1,"until":99}],
+            "queue":[{"lease":"2","arrival":1,"step_us":100000,"never":true}]}"#;
+        let (revision, value) = decode(&key, text).expect("it is read");
+
+        let again = encode(&value, revision + 1);
+
+        assert!(again.as_str().contains("never") && again.as_str().contains("until"), "{}", again.as_str());
+    }
 }
