@@ -177,6 +177,7 @@ fn negative_duration() -> Option<(String, String)> {
 pub(crate) fn why(waiting: Waiting) -> String {
     match waiting.why {
         Why::Quarantine => grants_nothing(waiting.look_again),
+        Why::Unreadable => "its record in the store cannot be read".to_owned(),
         // How many they are is the store's to say: the latest who came decided.
         _ => "all its tickets are owned".to_owned(),
     }

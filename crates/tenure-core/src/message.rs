@@ -225,6 +225,8 @@ pub enum Why {
     Turn,
     /// The store is new or lost its data, and grants nothing until every owner of before has stopped.
     Quarantine,
+    /// What the store has of the resource is damaged, or was written by a newer version.
+    Unreadable,
 }
 
 /// What a lease holds, as far as the store knows.

@@ -32,7 +32,7 @@ pub(super) fn arrive(
         |before: &Before| before.secret.is_some() && record.meta().map(|meta| meta.secret) != before.secret;
     let before = before.filter(|before| before.life != life || wiped(before));
     let brought = before.map_or(Duration::ZERO, |before| before.longest);
-    let quarantine = |from| Some(Quarantine { since: None, mark, from });
+    let quarantine = |from| Some(Quarantine { since: None, mark, from, rest: Rest::new() });
     let meta = match record.meta() {
         None => {
             let clean = lost_nothing == Some(true) && before.is_none();

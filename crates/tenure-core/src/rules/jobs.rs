@@ -8,7 +8,7 @@ use alloc::vec;
 
 use super::change::{Change, Decision, Signal};
 use super::keys::{Key, Window};
-use super::records::{Job, Record, Resource, Run, Runs, Seat};
+use super::records::{Job, Record, Resource, Rest, Run, Runs, Seat};
 use super::view::View;
 use crate::fanout::{Payload, Published};
 use crate::job::{
@@ -136,7 +136,8 @@ fn said_of(
 
 fn attend(view: View<'_>, own: &Owning<'_>, plan: &Plan, from: Occurrence) -> Decision<JobSaid> {
     let from = from.min(WallTime::from_micros(view.wall).head_start());
-    let new = || Job { plan: plan.clone(), through: from, counts: JobCounts::default(), latest: None };
+    let (counts, rest) = (JobCounts::default(), Rest::new());
+    let new = || Job { plan: plan.clone(), through: from, counts, latest: None, rest };
     let mut job = own.resource.job.as_deref().cloned().unwrap_or_else(new);
     interrupt(&mut job, |running| running != own.holder.token);
     let before = core::mem::replace(&mut job.plan, plan.clone());

@@ -18,7 +18,28 @@ use crate::names::{Label, Metadata, Plan, ResourceName};
 pub type Time = Option<StoreTime>;
 
 /// Fields that a newer version of the library wrote, by name, as the codec had them. Every writer keeps them.
-pub type Rest = BTreeMap<String, Arc<str>>;
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rest(Option<Box<BTreeMap<String, Arc<str>>>>);
+
+impl Rest {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(None)
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &Arc<str>)> {
+        self.0.iter().flat_map(|fields| fields.iter())
+    }
+}
+
+impl FromIterator<(String, Arc<str>)> for Rest {
+    fn from_iter<T: IntoIterator<Item = (String, Arc<str>)>>(fields: T) -> Self {
+        let fields: BTreeMap<String, Arc<str>> = fields.into_iter().collect();
+        Self((!fields.is_empty()).then(|| Box::new(fields)))
+    }
+}
 
 /// What concerns the whole namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +67,8 @@ pub struct Quarantine {
     pub mark: u64,
     /// The life from which somebody came.
     pub from: Option<Incarnation>,
+    /// What this version does not know.
+    pub rest: Rest,
 }
 
 /// Which ttls are in use.
@@ -57,7 +80,7 @@ pub struct Ttls {
     pub rest: Rest,
 }
 
-/// How many different ttls are told apart; the next ones count as the longest.
+/// How many different ttls are noted: the longest ones.
 pub const MOST_TTLS: usize = 16;
 
 /// A ttl, and when a lease was last opened with it.
@@ -167,6 +190,8 @@ pub struct Seat {
     pub since: Time,
     /// What its owner is asked to do.
     pub wish: Option<Wish>,
+    /// What this version does not know.
+    pub rest: Rest,
 }
 
 /// A place in the queue: those whom an operator named, the last named first; then by priority; then by arrival.
@@ -182,6 +207,8 @@ pub struct Place {
     pub arrival: u64,
     /// How long it leaves a free ticket to the one before it.
     pub step: Duration,
+    /// What this version does not know.
+    pub rest: Rest,
 }
 
 impl Place {
@@ -203,6 +230,8 @@ pub struct Job {
     pub counts: JobCounts,
     /// The latest run.
     pub latest: Option<Run>,
+    /// What this version does not know.
+    pub rest: Rest,
 }
 
 /// One run of a job.
@@ -516,7 +545,7 @@ impl Resource {
     pub(super) fn join(&mut self, lease: LeaseId, priority: i32, named: u64, step: Duration) {
         self.leave_queue(lease);
         self.arrivals = self.arrivals.saturating_add(1);
-        let place = Place { lease, priority, named, arrival: self.arrivals, step };
+        let place = Place { lease, priority, named, arrival: self.arrivals, step, rest: Rest::new() };
         let at = self.queue.partition_point(|other| other.order() < place.order());
         self.queue.insert(at, place);
     }

@@ -364,12 +364,13 @@ fn an_owner_that_was_not_told_of_a_wish_is_told_by_whoever_looks() {
 #[test]
 fn what_a_newer_version_wrote_is_kept() {
     let mut world = World::owned_by_a();
-    world.edit_resource(|resource| drop(resource.rest.insert("paused".to_string(), "true".into())));
+    let newer: Rest = [("paused".to_string(), "true".into())].into_iter().collect();
+    world.edit_resource(|resource| resource.rest = newer.clone());
 
     waits(world.claim(B));
     world.release(A);
 
-    assert_eq!(world.resource().rest.get("paused").map(|text| &**text), Some("true"));
+    assert_eq!(world.resource().rest, newer);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use core::time::Duration;
 use super::change::{Change, Decision, Event, Signal};
 use super::keys::{Key, Version, Window};
 use super::leases;
-use super::records::{Lease, Resource, Seat, SetBy, Time, is_told};
+use super::records::{Lease, Resource, Rest, Seat, SetBy, Time, is_told};
 use super::view::{Standing, View, Wanted};
 use crate::message::{
     Claimed, Grant, LeaseId, Leave, Leaving, Released, Term, Token, Waiting, Want, Why, Wish,
@@ -504,7 +504,7 @@ impl<'a> Draft<'a> {
         let grant = Grant { ticket, term: resource.term, token: resource.token };
         resource.leave_queue(own.id);
         let at = resource.seats.partition_point(|seat| seat.grant.ticket < ticket);
-        resource.seats.insert(at, Seat { lease: own.id, grant, since: None, wish: None });
+        resource.seats.insert(at, Seat { lease: own.id, grant, since: None, wish: None, rest: Rest::new() });
         // It is kept for as long as the ticket is held.
         resource.seats.shrink_to_fit();
         self.note(None, own.lease.label.clone(), grant, Happened::Granted);

@@ -16,7 +16,7 @@ use tenure_core::rules::{
 use tenure_core::{
     Answer, Asked, BATCH, Call, Claimed, HISTORY, Holder, Incarnation, JobSaid, JobStep, JobView, Label,
     LeaseId, Metadata, Moment, Payload, Published, Released, Request, ResourceName, ResourceView, Said,
-    Token, Version,
+    Token, Version, Waiting, Why,
 };
 
 use super::backend::{
@@ -25,9 +25,9 @@ use super::backend::{
 use super::codec::{self, Spoken, Told};
 use super::listening::Listening;
 use super::{Concern, Entry, Hints, Messages, Pending, Store};
-use crate::Error;
 use crate::clock::Clocks;
 use crate::engine::random;
+use crate::error::{Error, Kind};
 
 /// A namespace of any database.
 pub struct RecordStore<B> {
@@ -258,13 +258,54 @@ impl<B: Backend> Inner<B> {
             }
             _ => None,
         };
-        let reply = self.run(Act::Call(request.clone(), witness)).await?;
-        let Reply::Answer(answer) = reply else { return Err(unexpected()) };
+        let answer = match self.answer(request, witness).await {
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Refused) => {
+                self.answer_apart(request, error).await?
+            }
+            answer => answer?,
+        };
         if answer.said == Said::Opened {
             self.follow_early(request.lease).await;
         }
         self.follow_up(request, &answer);
         Ok(answer)
+    }
+
+    async fn answer(&self, request: &Request, witness: Option<Arc<str>>) -> Result<Answer, Error> {
+        match self.run(Act::Call(request.clone(), witness)).await? {
+            Reply::Answer(answer) => Ok(answer),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Something that a claim of several resources reads cannot be read: each is claimed for itself, so that it costs the
+    /// others nothing.
+    async fn answer_apart(&self, request: &Request, error: Error) -> Result<Answer, Error> {
+        let Call::Claim(wants) = &request.call else { return Err(error) };
+        if wants.len() < 2 {
+            return Err(error);
+        }
+        let (mut stamp, mut all) = (None, Vec::new());
+        for want in wants {
+            let one = Request { call: Call::Claim(vec![want.clone()]), ..request.clone() };
+            match self.answer(&one, None).await {
+                Ok(Answer { stamp: stamped, said: Said::Claimed(claimed) }) => {
+                    stamp = Some(stamped);
+                    all.extend(claimed);
+                }
+                Ok(answer) => return Ok(answer),
+                Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Refused) => {
+                    tracing::warn!(resource = %want.resource, %error, "it cannot be claimed");
+                    let (ahead, look_again, why) = (0, request.limit * 4, Why::Unreadable);
+                    all.push(Claimed::Waiting(Waiting { ahead, look_again, why }));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match stamp {
+            Some(stamp) => Ok(Answer { stamp, said: Said::Claimed(all) }),
+            None => Err(error),
+        }
     }
 
     /// Waits until the others of this process are done with the resource, but not for longer than `limit`.
@@ -433,18 +474,28 @@ impl<B: Backend> Inner<B> {
         });
     }
 
-    /// Clears a page of old leases away, beginning anywhere.
+    /// Clears a page of old leases away, beginning anywhere, and going on at the beginning if that was the last.
     async fn sweep(&self) -> Result<(), Error> {
         let somewhere = Key::Lease(LeaseId(random::<16>()));
-        let page = self.backend.list(Listing::Leases, Some(&somewhere)).await?;
-        let over =
-            readable(page.shown.records).into_iter().filter_map(|found| match (found.key, found.value) {
-                (Key::Lease(id), Some(Value::Lease(lease))) if lease.ended.is_some() => Some(id),
-                _ => None,
-            });
-        let over: Vec<LeaseId> = over.take(BATCH).collect();
+        let backend::Page { shown: mut page, more } =
+            self.backend.list(Listing::Leases, Some(&somewhere)).await?;
+        if !more {
+            let first = self.backend.list(Listing::Leases, None).await?.shown;
+            page = Snapshot { records: page.records.into_iter().chain(first.records).collect(), ..first };
+        }
+        let over = readable(page.records).into_iter().filter_map(|found| {
+            let Found { key: Key::Lease(id), value: Some(Value::Lease(lease)), .. } = found.timed(page.now)
+            else {
+                return None;
+            };
+            // Where the store has no clock, every lease is watched for a while.
+            let run_out =
+                page.now.zip(lease.renewed).is_none_or(|(now, renewed)| now.since(renewed) >= lease.ttl);
+            (lease.ended.is_some() || run_out).then_some(id)
+        });
+        let over: BTreeSet<LeaseId> = over.take(BATCH).collect();
         if !over.is_empty() {
-            self.run(Act::Sweep(over)).await?;
+            self.run(Act::Sweep(over.into_iter().collect())).await?;
         }
         if self.client().may_have_unused_ttls(&self.env()) {
             let (_, leases) = self.list(Listing::Leases).await?;
