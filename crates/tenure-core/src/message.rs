@@ -262,12 +262,13 @@ pub enum Wish {
     Evicted,
 }
 
-/// A wake-up for a waiter. It may be lost, late or wrong; the claim decides.
+/// A wake-up, for a waiter or for an owner that there is something to tell. It may be lost, late or wrong: the claim or
+/// the renewal decides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hint {
     /// For whom.
     pub lease: LeaseId,
-    /// What may be free.
+    /// What it is about.
     pub resource: ResourceName,
     /// How long to leave it to those who come first.
     pub after: Duration,

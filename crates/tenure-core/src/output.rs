@@ -50,7 +50,7 @@ pub enum Input {
     Answered(Request, Answer),
     /// The request came to nothing, as far as we know.
     Failed(Request),
-    /// The store hints that a ticket may be free.
+    /// The store hints that a ticket may be free. For an owner: that there is something to tell it, with a renewal.
     Hinted {
         /// Of which resource.
         resource: ResourceName,

@@ -157,6 +157,7 @@ impl Worker {
             Input::Stopped { resource, token } => self.tell(now, &resource, Event::Stopped(token)),
             Input::Answered(request, answer) => self.answered(now, &request, answer),
             Input::Failed(request) => self.unanswered(now, request.seq),
+            Input::Hinted { resource, .. } if self.works_at(&resource) => self.renew_at(now.at),
             Input::Hinted { resource, after } => self.tell(now, &resource, Event::Hinted(now.at + after)),
             Input::Missed => self.tell_all(now, |_| Event::Hinted(now.at)),
             Input::Ended(lease) if self.lease() == Some(lease) => self.lose(now, Ending::Expired),
@@ -294,6 +295,17 @@ impl Worker {
     fn works_under(&self, resource: &ResourceName, token: Token) -> bool {
         let own = self.campaigns.get(resource).and_then(Campaign::working);
         own.is_some_and(|own| own.grant.token == token)
+    }
+
+    fn works_at(&self, resource: &ResourceName) -> bool {
+        self.campaigns.get(resource).and_then(Campaign::working).is_some()
+    }
+
+    /// The next renewal is made then, if it would be later.
+    fn renew_at(&mut self, at: Moment) {
+        if let Lease::Live(Live { renewal: Tries::Next(next), .. }) = &mut self.lease {
+            *next = next.or(at);
+        }
     }
 
     /// Whether the request of this number is under way.

@@ -91,8 +91,8 @@ pub enum Signal {
     },
     /// The lease has ended: for those who follow it.
     Ended(LeaseId),
-    /// There is a notice for this worker.
-    Knock(LeaseId),
+    /// There is a notice for this worker, about this resource.
+    Knock(LeaseId, ResourceName),
     /// What an owner sends to all.
     Message {
         /// Of which resource it is the owner.

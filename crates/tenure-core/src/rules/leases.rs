@@ -232,9 +232,9 @@ pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
     Some(Change::of(Key::Lease(id), Version::NONE, lease))
 }
 
-/// The lease of another worker with something more in it: when it was renewed stays as it was.
-pub(super) fn rewritten(record: &Record, id: LeaseId, lease: Lease) -> Change {
-    let signals = alloc::vec![Signal::Knock(id)];
+/// The lease of another worker with a notice about this resource in it: when it was renewed stays as it was.
+pub(super) fn rewritten(record: &Record, id: LeaseId, lease: Lease, about: &ResourceName) -> Change {
+    let signals = alloc::vec![Signal::Knock(id, about.clone())];
     Change { signals, ..Change::of(Key::Lease(id), record.version, record.lease_as_stored(lease)) }
 }
 
@@ -250,8 +250,10 @@ pub(super) fn sweep(view: &View<'_>, id: LeaseId) -> Decision<()> {
         if !view.is_fresh(record) {
             return Decision::Read([lease_key].into());
         }
-        // No worker vouches for the store's clock here: this process has watched the lease itself.
-        let over = view.watched(record) >= lease.ttl && view.quarantine().is_none();
+        // No worker vouches for the store's clock here: this process has watched the lease itself, or it is long ago.
+        let gone = view.ago(record, lease.renewed, record.seen.marked_at).saturating_sub(lease.ttl);
+        let watched = gone >= KEPT && view.watched(record) >= lease.ttl;
+        let over = (watched || gone >= KEPT_LONG) && view.quarantine().is_none();
         return match over.then(|| end_run_out(view, id)).flatten() {
             Some(change) => Decision::commit(Change { urgent: false, ..change }, ()),
             None => Decision::Say(()),

@@ -297,6 +297,23 @@ fn who_knew_what_was_wiped_does_not_believe_that_nothing_was_lost() {
 }
 
 #[test]
+fn a_lease_that_ran_out_is_ended_by_a_sweep_only_when_it_was_watched_or_long_ago() {
+    let hour = Duration::from_secs(3600);
+    let mut world = World::owned_by_a();
+    let is_ended = |world: &World| world.lease(A).ended.is_some();
+
+    // The store's clock goes far ahead: nobody has watched the lease for so long.
+    world.act(Act::Sweep(vec![A]));
+    world.now = world.now + hour * 2;
+    world.act(Act::Sweep(vec![A]));
+    assert!(!is_ended(&world));
+
+    world.pass(TTL);
+    world.act(Act::Sweep(vec![A]));
+    assert!(is_ended(&world));
+}
+
+#[test]
 fn the_longest_ttl_falls_when_no_lease_uses_it_and_not_before() {
     let mut world = World::new();
     world.open(A, TTL * 4);

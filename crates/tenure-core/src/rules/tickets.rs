@@ -63,6 +63,8 @@ struct Draft<'a> {
     history: Vec<Event>,
     /// Something has changed that is written even if nothing else is.
     changed: bool,
+    /// A later lease wants the same K as the one before: noted, unless it gets no place.
+    confirmed: bool,
     /// A ticket was found free, or K was raised: others may be woken.
     freed: bool,
     /// K was lowered below a ticket that is held.
@@ -230,6 +232,7 @@ impl<'a> Draft<'a> {
             freed_for,
             history: Vec::new(),
             changed: false,
+            confirmed: false,
             freed: false,
             lowered: false,
             dead: BTreeSet::new(),
@@ -247,7 +250,8 @@ impl<'a> Draft<'a> {
         if !may {
             return;
         }
-        self.changed = true;
+        self.changed |= resized;
+        self.confirmed = !resized;
         if want.tickets.count() > self.resource.tickets {
             // The new tickets are free from now on: those who come first have their steps.
             (self.freed, self.freed_for, self.resource.freed) = (true, Duration::ZERO, None);
@@ -391,6 +395,7 @@ impl<'a> Draft<'a> {
         }
         if place >= self.resource.most_waiters() && !self.view.planted.has(Bug::FullQueueIsWritten) {
             let behind = waiting(ahead, own.lease.ttl, Why::Taken);
+            self.confirmed = false;
             return self.written_or_said(own, behind);
         }
         self.resource.join(own.id, priority, 0, step(own.lease.ttl));
@@ -433,7 +438,13 @@ impl<'a> Draft<'a> {
             (None, Turn::In(left)) => waiting(ahead, left, Why::Turn),
             (None, _) => waiting(ahead, self.first_to_end().saturating_add(later), Why::Taken),
         };
-        self.resource.join(own.id, lowest.unwrap_or(0), 0, step(own.lease.ttl));
+        let claimed = match self.resource.queue.len() < self.resource.most_waiters() {
+            true => {
+                self.resource.join(own.id, lowest.unwrap_or(0), 0, step(own.lease.ttl));
+                claimed
+            }
+            false => waiting(ahead, own.lease.ttl, Why::Taken),
+        };
         Decision::commit(unlimited(self.change(own, Some(own.id))), claimed)
     }
 
@@ -522,7 +533,7 @@ impl<'a> Draft<'a> {
 
     /// Writes what has changed, or says the answer if nothing has: then it has to rest on what was read for this request.
     fn written_or_said(mut self, own: &Own<'_>, claimed: Claimed) -> Decision<Claimed> {
-        if self.changed {
+        if self.changed || self.confirmed {
             // The seats that were found free stay for whoever takes them: this is not about them.
             return Decision::commit(self.change(own, Some(own.id)), claimed);
         }
@@ -635,5 +646,5 @@ pub(super) fn knock(view: &View<'_>, name: &ResourceName, seat: &Seat, wish: Wis
     }
     let mut told = lease.clone();
     super::records::notify(&mut told, name, seat.grant.token, wish);
-    Some(leases::rewritten(record, seat.lease, told))
+    Some(leases::rewritten(record, seat.lease, told, name))
 }

@@ -428,6 +428,18 @@ fn a_hint_wakes_and_without_one_it_looks_again() {
     assert_eq!(stage.claims(), 3);
 }
 
+// req: H18
+#[test]
+fn a_hint_makes_an_owner_renew_at_once_and_once() {
+    let mut stage = Stage::owning();
+    let renewals = stage.renewals();
+
+    stage.feed(Input::Hinted { resource: name("r"), after: Duration::ZERO });
+    stage.feed(Input::Hinted { resource: name("r"), after: Duration::ZERO });
+
+    assert_eq!(stage.renewals(), renewals + 1);
+}
+
 // req: H9
 #[test]
 fn looks_are_spread_by_the_jitter_and_the_first_in_line_least() {
@@ -1192,6 +1204,10 @@ impl Stage {
 
     fn claims(&self) -> usize {
         self.every.iter().filter(|request| matches!(request.call, Call::Claim(_))).count()
+    }
+
+    fn renewals(&self) -> usize {
+        self.every.iter().filter(|request| matches!(request.call, Call::Renew)).count()
     }
 
     fn releases(&self) -> Vec<(ResourceName, Leaving)> {

@@ -294,7 +294,7 @@ impl World {
                     }
                 }
             }
-            Signal::Knock(_) | Signal::Message { .. } => {}
+            Signal::Knock(..) | Signal::Message { .. } => {}
         }
     }
 

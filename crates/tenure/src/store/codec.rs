@@ -658,7 +658,7 @@ pub(crate) enum Spoken {
         told: Option<Told>,
     },
     Ended(LeaseId),
-    Knock,
+    Knock(ResourceName),
     Message {
         message: Message,
         number: u64,
@@ -687,7 +687,7 @@ pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
                 }
             }
             Spoken::Ended(lease) => write.put("ended", hex(lease.0)),
-            Spoken::Knock => write.put("knock", true),
+            Spoken::Knock(resource) => write.put("knock", resource.as_str()),
             Spoken::Message { message, number } => {
                 write.put("message", message.resource.as_str());
                 write.put("ticket", message.ticket.0);
@@ -733,7 +733,7 @@ pub(crate) fn decode_signal(text: &str) -> Option<Spoken> {
         };
         return Some(Spoken::Message { message, number: read.drawn("number").ok()? });
     }
-    read.flag("knock").ok()?.then_some(Spoken::Knock)
+    read.name("knock").ok().map(Spoken::Knock)
 }
 
 #[cfg(test)]

@@ -284,18 +284,13 @@ impl<B: Backend> Inner<B> {
                 if let Some(told) = told {
                     self.told(&resource, &told, heard);
                 }
-                let Some(secret) = self.secret() else { return };
-                let mut listening = self.listening();
-                let to = listening.hints.keys().copied().find(|lease| secret.lease(*lease) == heard.channel);
-                if let Some(lease) = to {
-                    listening.hint(Hint { lease, resource, after });
-                }
+                self.hint(heard, resource, after);
             }
             Spoken::Ended(ended) => {
                 self.listening().followed.remove(&ended);
                 self.hint_waiters(&[ended]);
             }
-            Spoken::Knock => {}
+            Spoken::Knock(resource) => self.hint(heard, resource, Duration::ZERO),
             Spoken::Message { message, number } => {
                 let mut listening = self.listening();
                 if listening.numbers.contains(&number) {
@@ -309,6 +304,16 @@ impl<B: Backend> Inner<B> {
                     audience.retain(|to| to.send(message.clone()).is_ok());
                 }
             }
+        }
+    }
+
+    /// Wakes the worker whose channel this was heard on.
+    fn hint(&self, heard: &Heard, resource: ResourceName, after: Duration) {
+        let Some(secret) = self.secret() else { return };
+        let mut listening = self.listening();
+        let to = listening.hints.keys().copied().find(|lease| secret.lease(*lease) == heard.channel);
+        if let Some(lease) = to {
+            listening.hint(Hint { lease, resource, after });
         }
     }
 

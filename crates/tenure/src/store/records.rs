@@ -233,7 +233,7 @@ impl<B: Backend> Inner<B> {
                 (channels, Spoken::Look { resource: resource.clone(), after: *after, told: told(resource) })
             }
             Signal::Ended(lease) => (vec![secret.end(*lease)], Spoken::Ended(*lease)),
-            Signal::Knock(lease) => (vec![secret.lease(*lease)], Spoken::Knock),
+            Signal::Knock(lease, resource) => (vec![secret.lease(*lease)], Spoken::Knock(resource.clone())),
             Signal::Message { resource, ticket, token, number, payload } => {
                 let (resource, ticket, token) = (resource.clone(), *ticket, *token);
                 let channel = secret.messages(&resource);
