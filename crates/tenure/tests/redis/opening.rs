@@ -36,6 +36,17 @@ async fn a_server_without_a_file_costs_the_record_of_jobs() {
 }
 
 #[tokio::test]
+async fn data_of_an_earlier_build_is_refused_and_left_alone() {
+    let server = Options::new().start();
+    server.command(&["HSET", "{tenure}:state", "format", "5"]);
+
+    let told = refused(&server.url()).await;
+
+    assert!(told.contains("an earlier build") && told.contains("`{tenure}:*`"), "{told}");
+    assert!(matches!(server.command(&["DBSIZE"]), Reply::Number(1)));
+}
+
+#[tokio::test]
 async fn another_database_of_the_server_is_another_store() {
     let server = fresh(Options::new());
     let (zero, one) = (open(&server.url()).await, open(&format!("{}/1", server.url())).await);

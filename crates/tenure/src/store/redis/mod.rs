@@ -40,8 +40,10 @@ const OPENS_WITHIN: Duration = Duration::from_secs(5);
 /// How many records a page of a listing has, and how many entries of the history are read at once. Redis serves nobody
 /// else meanwhile.
 const PAGE: usize = 250;
+/// A key that every namespace of earlier builds has.
+const EARLIER: &str = "state";
 /// How many entries the history of a namespace keeps, unless [`RedisBackend::history_limit`] says otherwise.
-const HISTORY_LIMIT: usize = 10_000;
+const HISTORY_LIMIT: usize = tenure_core::HISTORY;
 
 /// A namespace of a Redis server.
 ///
@@ -222,9 +224,19 @@ impl RedisBackend {
 
     /// How many keys of the namespace exist, of those whose names are known, and what the server tells about itself.
     async fn info(&self) -> Result<(usize, Info), Failure> {
-        let mut keys = self.common_keys();
+        let mut keys = vec![self.key(EARLIER)];
+        keys.extend(self.common_keys());
         keys.extend([Key::Meta, Key::Ttls].map(|key| self.key(key_name(&key))));
-        let (existing, info) = self.run(&INFO, &keys, &[]).await?.rest;
+        let (earlier, existing, info): (bool, usize, Value) = self.run(&INFO, &keys, &[]).await?.rest;
+        if earlier {
+            return Err(Failure::Other(Error::refused(format!(
+                "cannot use `{}`: an earlier build of Tenure has data there, in `{}`; stop all workers and delete the keys \
+                 `{}*`, or choose another namespace",
+                self.connections.server(),
+                keys[0],
+                self.prefix
+            ))));
+        }
         Ok((existing, Info::parse(info)?))
     }
 

@@ -11,7 +11,7 @@ use crate::store::codec::{key_name, key_of};
 /// How many records one page of a listing has.
 const PAGE: i64 = 250;
 /// How many entries of the history are kept and shown per namespace.
-const HISTORY: i64 = 10_000;
+const HISTORY: i64 = tenure_core::HISTORY as i64;
 /// The oldest ones are removed after so many new ones.
 const TRIM: i64 = 100;
 
