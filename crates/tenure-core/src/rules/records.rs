@@ -304,8 +304,6 @@ pub struct Record {
     pub version: Version,
     /// How often it was written: orders two versions that this process has seen.
     pub revision: u64,
-    /// When it was written. A stamp after the store's clock counts as what that clock showed: the clock went back.
-    pub stamp: Option<StoreTime>,
     /// When the lease was renewed, or the quarantine began, as the store has it: that is written back, whatever it counts
     /// for here.
     stored: Time,
@@ -385,8 +383,8 @@ impl Record {
             Some(Value::Meta(Meta { quarantine: Some(quarantine), .. })) => quarantine.since.or(found.stamp),
             _ => None,
         };
-        let Found { version, revision, stamp, value, .. } = found.timed(seen.now);
-        Self { version, revision, stamp, stored, value: value.map(Arc::new), seen }
+        let Found { version, revision, value, .. } = found.timed(seen.now);
+        Self { version, revision, stored, value: value.map(Arc::new), seen }
     }
 
     /// A lease of this record, as it is written back by somebody who does not renew it.
@@ -410,14 +408,13 @@ impl Record {
             (self.seen.least_now, self.seen.least_at) = (Some(now), at);
         }
         self.seen = Seen { at, now: Some(now), ..self.seen };
-        self.stamp = self.stamp.map(|stamp| stamp.min(now));
         if let Some(value) = &mut self.value {
             Arc::make_mut(value).each_time(&mut |time| *time = time.map(|time| time.min(now)));
         }
     }
 
     /// This record, if it is not older than the one that is known already. The same version keeps when it was first
-    /// seen, and the earliest stamp that it counted for.
+    /// seen, and the least that its times have counted for.
     #[must_use]
     pub fn after(self, known: Option<&Self>) -> Option<Self> {
         let Some(known) = known else { return Some(self) };
@@ -426,7 +423,7 @@ impl Record {
             let seen = Seen { asked: seen.asked.or(known.seen.asked), ..seen };
             if known.seen.least_now <= seen.least_now {
                 let seen = Seen { least_now: known.seen.least_now, least_at: known.seen.least_at, ..seen };
-                return Some(Self { stamp: known.stamp, value: known.value.clone(), seen, ..self });
+                return Some(Self { value: known.value.clone(), seen, ..self });
             }
             return Some(Self { seen, ..self });
         }
