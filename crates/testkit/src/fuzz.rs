@@ -13,22 +13,18 @@ use std::time::{Duration, Instant};
 use crate::dice::Dice;
 
 /// What is fuzzed, and its share of all inputs, in thousandths. What costs more to judge has a smaller one.
-const TARGETS: [(&str, u64); 18] = [
-    ("names", 100),
-    ("fences", 100),
-    ("store_urls", 80),
+const TARGETS: [(&str, u64); 14] = [
+    ("names", 160),
+    ("fences", 160),
+    ("store_urls", 100),
     ("redis_urls", 60),
     ("postgres_urls", 20),
-    ("redis_answers", 110),
-    ("redis_bytes", 50),
-    ("redis_words", 80),
-    ("postgres_answers", 80),
-    ("sqlite_datagrams", 80),
-    ("sqlite_rows", 40),
+    ("records", 160),
+    ("signals", 120),
     ("schedules", 20),
     ("time_zones", 1),
-    ("hidden_urls", 50),
-    ("spans", 50),
+    ("hidden_urls", 60),
+    ("spans", 60),
     ("settings", 49),
     ("guard_messages", 20),
     ("metadata", 10),

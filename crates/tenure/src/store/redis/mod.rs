@@ -7,6 +7,8 @@
 
 mod connection;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod listener;
 mod scripts;
 mod server;
