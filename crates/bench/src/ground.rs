@@ -13,7 +13,7 @@ use std::time::Duration;
 use tenure::store::{Namespace, PostgresStore, RedisStore, SqliteStore, Store};
 use testkit::StoreKind;
 
-pub(crate) use self::postgres::Leftovers;
+pub(crate) use self::postgres::{Leftovers, make as make_postgres};
 pub(crate) use self::sqlite::{Folder, transactions};
 use crate::Failure;
 
@@ -49,14 +49,12 @@ pub(crate) struct Limits {
     pub(crate) claiming: f64,
     /// Requests that are no renewals, the release with them.
     pub(crate) requests_per_release: f64,
-}
-
-/// What a store has seen, by its own count.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Writes {
-    pub(crate) all: u64,
-    /// Those of them that were renewals, where the store can tell.
-    pub(crate) renewals: Option<u64>,
+    /// Until 64 who join at once are queued, in seconds.
+    pub(crate) joining: f64,
+    /// The p99 of a release among them, in seconds.
+    pub(crate) release_among_many: Option<f64>,
+    /// Until 64 who claim the same 250 resources at once are answered, in seconds.
+    pub(crate) settling: Option<f64>,
 }
 
 /// Many workers on one server, and what is demanded of it.
@@ -81,20 +79,32 @@ impl Ground {
 
     pub(crate) fn limits(&self) -> Limits {
         match self.place {
-            Place::Sqlite(_) => {
-                Limits { hand_over: 4.0, hand_over_p99: None, claiming: 2.0, requests_per_release: 4.0 }
-            }
+            Place::Sqlite(_) => Limits {
+                hand_over: 4.0,
+                hand_over_p99: None,
+                claiming: 2.0,
+                requests_per_release: 4.0,
+                joining: 1.0,
+                release_among_many: None,
+                settling: None,
+            },
             Place::Redis(_) => Limits {
                 hand_over: 10.0,
                 hand_over_p99: Some(0.005),
                 claiming: 1.0,
                 requests_per_release: 5.0,
+                joining: 1.0,
+                release_among_many: Some(0.010),
+                settling: Some(3.0),
             },
             Place::Postgres(_) => Limits {
                 hand_over: 5.0,
                 hand_over_p99: Some(0.010),
                 claiming: 3.0,
                 requests_per_release: 5.0,
+                joining: 2.0,
+                release_among_many: Some(0.060),
+                settling: Some(10.0),
             },
         }
     }
@@ -160,17 +170,13 @@ impl Ground {
         }
     }
 
-    /// How many writes this part of the store has seen so far, by its own count: transactions of SQLite, scripts of
+    /// How many requests this part of the store has seen so far, by its own count: transactions of SQLite, scripts of
     /// Redis, calls of functions in PostgreSQL. Not to be asked in a process that has the store open: closing a
     /// descriptor of its files would drop SQLite's locks.
-    pub(crate) fn writes(&self, site: &Site) -> Result<Writes, Failure> {
-        let cannot_tell = |all| Writes { all, renewals: None };
+    pub(crate) fn requests(&self, site: &Site) -> Result<u64, Failure> {
         match &self.place {
-            Place::Sqlite(_) => {
-                let path = sqlite::path(&site.url).ok_or("not a file of SQLite")?;
-                transactions(path).map(cannot_tell)
-            }
-            Place::Redis(server) => server.scripts_run().map(cannot_tell),
+            Place::Sqlite(_) => transactions(sqlite::path(&site.url).ok_or("not a file of SQLite")?),
+            Place::Redis(server) => server.scripts_run(),
             Place::Postgres(server) => server.calls(&site.namespace),
         }
     }

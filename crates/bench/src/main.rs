@@ -12,6 +12,7 @@ mod measure;
 mod peers;
 mod players;
 mod process;
+mod rivals;
 mod samples;
 mod usage;
 mod workers;

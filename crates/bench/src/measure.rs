@@ -1,5 +1,6 @@
 //! The measurements, one file each.
 
+mod contention;
 mod crash;
 mod expiry;
 mod hand_over;
@@ -21,7 +22,7 @@ pub(crate) use self::start::NOW;
 pub(crate) type Measure = fn(&Ground) -> Result<Vec<Figure>, Failure>;
 
 /// All of them, by name, and on which stores.
-pub(crate) const ALL: [(&str, &[StoreKind], Measure); 8] = [
+pub(crate) const ALL: [(&str, &[StoreKind], Measure); 9] = [
     // Asks no store.
     ("holds", &[StoreKind::Sqlite], holds::measure),
     ("hand-over", &StoreKind::ALL, hand_over::measure),
@@ -31,5 +32,6 @@ pub(crate) const ALL: [(&str, &[StoreKind], Measure); 8] = [
     ("start", &[StoreKind::Sqlite], start::measure),
     ("many", &StoreKind::ALL, many::measure),
     ("waiters", &StoreKind::ALL, waiters::measure),
+    ("contention", &StoreKind::ALL, contention::measure),
     ("workers", &[StoreKind::Redis, StoreKind::Postgres], workers::measure),
 ];

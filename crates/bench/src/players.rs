@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::counted::{Counted, Counts};
 use crate::process::{Part, Role, Told, say};
-use crate::{Failure, allocations, clock, usage, workers};
+use crate::{Failure, allocations, clock, rivals, usage, workers};
 
 /// What one resource is called where there is only one.
 pub(crate) const RESOURCE: &str = "bench";
@@ -21,6 +21,7 @@ pub(crate) async fn play(part: Part, told: Told) -> Result<(), Failure> {
         Role::Callbacks | Role::ByHand => own_many(&part, told).await,
         Role::Waiters => wait_in_numbers(&part, told).await,
         Role::Workers => workers::own_one_each(&part, told).await,
+        Role::Rivals | Role::Throng => rivals::claim_the_same(&part, told).await,
     }
 }
 

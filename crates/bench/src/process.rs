@@ -155,14 +155,20 @@ pub(crate) enum Role {
     Waiters,
     /// Many workers own a resource each.
     Workers,
+    /// Many workers, each with a store of its own, claim the same at once.
+    Rivals,
+    /// The same, and they share one store.
+    Throng,
 }
 
-const ROLES: [(&str, Role); 5] = [
+const ROLES: [(&str, Role); 7] = [
     ("owner", Role::Owner),
     ("callbacks", Role::Callbacks),
     ("by-hand", Role::ByHand),
     ("waiters", Role::Waiters),
     ("workers", Role::Workers),
+    ("rivals", Role::Rivals),
+    ("throng", Role::Throng),
 ];
 
 impl Part {

@@ -8,7 +8,7 @@ use testkit::postgres::{Options, Postgres};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, NoTls, Statement};
 
-use super::{Baseline, Writes};
+use super::Baseline;
 use crate::{Failure, usage};
 
 /// On a port of its own, with its data in a folder of its own, durable as the defaults have it.
@@ -30,11 +30,8 @@ impl Server {
         self.postgres.url()
     }
 
-    /// Makes the tables of a namespace, out of quarantine: nobody can have owned anything there before.
     pub(super) fn make(&self, namespace: &str) -> Result<(), Failure> {
-        self.postgres.sql(&PostgresStore::schema(&Namespace::new(namespace)?)?);
-        self.postgres.sql(&format!("UPDATE \"{namespace}\".meta SET quarantine_from = NULL"));
-        Ok(())
+        make(&self.postgres, namespace)
     }
 
     pub(super) fn update(&self, name: &str) -> Result<Update, Failure> {
@@ -76,26 +73,36 @@ impl Server {
     }
 
     /// How many statements have called a function of the namespace.
-    pub(super) fn calls(&self, namespace: &str) -> Result<Writes, Failure> {
-        let [all, renewals] = self.onlooker.numbers(&format!(
-            "SELECT coalesce(sum(calls), 0)::bigint,
-                 coalesce(sum(calls) FILTER (WHERE position('\"{namespace}\".renew(' IN query) > 0), 0)::bigint
+    pub(super) fn calls(&self, namespace: &str) -> Result<u64, Failure> {
+        let [all] = self.onlooker.numbers(&format!(
+            "SELECT coalesce(sum(calls), 0)::bigint
              FROM pg_stat_statements WHERE position('\"{namespace}\".' IN query) > 0"
         ))?;
-        Ok(Writes { all, renewals: Some(renewals) })
+        Ok(all)
     }
 
-    /// What renewals left behind in the table of leases.
+    /// What renewals left behind in the table of records.
     pub(super) fn leftovers(&self, namespace: &str) -> Result<Leftovers, Failure> {
         let [live, dead, updates, in_place, bytes] = self.onlooker.numbers(&format!(
             "SELECT n_live_tup, n_dead_tup, n_tup_upd, n_tup_hot_upd, pg_relation_size(relid)
-             FROM pg_stat_user_tables WHERE schemaname = '{namespace}' AND relname = 'lease'"
+             FROM pg_stat_user_tables WHERE schemaname = '{namespace}' AND relname = 'record'"
         ))?;
         Ok(Leftovers { live, dead, updates, in_place, bytes })
     }
 }
 
-/// The table of leases, by the server's own statistics.
+/// Makes the tables of a namespace, without a quarantine: nobody can have owned anything there before.
+pub(crate) fn make(server: &Postgres, namespace: &str) -> Result<(), Failure> {
+    server.sql(&PostgresStore::schema(&Namespace::new(namespace)?)?);
+    server.sql(&format!(
+        "INSERT INTO \"{namespace}\".record (key, version, stamp, value)
+         SELECT 'meta', 1, \"{namespace}\".clock(), json_build_object('format', 1, 'rev', 1, 'longest_us', 0, 'floor', 0,
+             'life', encode(\"{namespace}\".life(), 'hex'), 'secret', replace(gen_random_uuid()::text, '-', ''))::text"
+    ));
+    Ok(())
+}
+
+/// The table of records, by the server's own statistics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leftovers {
     pub(crate) live: u64,

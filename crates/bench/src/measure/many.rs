@@ -78,14 +78,14 @@ fn steady(ground: &Ground, count: usize) -> Result<Steady, Failure> {
     // What it said meanwhile is heard before its answer to this.
     counts(&mut troupe, who)?;
     troupe.hear_of(who, "renewed")?;
-    let (began_at, before, first) = (clock::boottime(), counts(&mut troupe, who)?, ground.writes(&site)?);
+    let (began_at, before, first) = (clock::boottime(), counts(&mut troupe, who)?, ground.requests(&site)?);
     let cpu_before = (troupe.cpu(who)?, ground.server_cpu()?);
     for _ in 0..INTERVALS {
         troupe.hear_of(who, "renewed")?;
     }
     let cpu_after = (troupe.cpu(who)?, ground.server_cpu()?);
     let spent = clock::boottime().saturating_sub(began_at).as_secs_f64() / INTERVAL.as_secs_f64();
-    let (after, last) = (counts(&mut troupe, who)?, ground.writes(&site)?);
+    let (after, last) = (counts(&mut troupe, who)?, ground.requests(&site)?);
     ground.lets_itself_clear_up();
     // Renewals come an interval after the one before, never sooner; a late one makes the span a little longer.
     let intervals = spent.round();
@@ -94,7 +94,7 @@ fn steady(ground: &Ground, count: usize) -> Result<Steady, Failure> {
     let server = cpu_after.1.zip(cpu_before.1).map(|(after, before)| per_interval(after, before));
     Ok(Steady {
         renewals: (after[0] - before[0]) as f64 / intervals,
-        commits: (last.all - first.all) as f64 / intervals,
+        commits: (last - first) as f64 / intervals,
         claims: after[1] - before[1],
         others: after[2] - before[2],
         busy: Busy { worker: per_interval(cpu_after.0, cpu_before.0), server },

@@ -61,7 +61,7 @@ struct PerRelease {
 fn per_release(ground: &Ground) -> Result<PerRelease, Failure> {
     let mut crowd = Crowd::gather(ground, "waiters-release", LONG)?;
     let (mut claims, mut requests) = (Samples::default(), Samples::default());
-    let (first, seen_first) = (crowd.counts()?, ground.writes(&crowd.site)?);
+    let (first, seen_first) = (crowd.counts()?, ground.requests(&crowd.site)?);
     for _ in 0..RELEASES {
         let before = crowd.counts()?;
         crowd.troupe.tell(crowd.owner, "release")?;
@@ -71,14 +71,9 @@ fn per_release(ground: &Ground) -> Result<PerRelease, Failure> {
         claims.add_number((after.claims - before.claims) as f64);
         requests.add_number((after.claims + after.others - before.claims - before.others) as f64);
     }
-    let (last, seen_last) = (crowd.counts()?, ground.writes(&crowd.site)?);
-    // Renewals go on while they are counted: where the store cannot tell them apart, and those that were sent are taken
-    // off, this may be off by a few over all releases.
-    let renewals = match (seen_first.renewals, seen_last.renewals) {
-        (Some(first), Some(last)) => last - first,
-        _ => last.renewals - first.renewals,
-    };
-    let seen = (seen_last.all - seen_first.all).saturating_sub(renewals);
+    let (last, seen_last) = (crowd.counts()?, ground.requests(&crowd.site)?);
+    // Renewals go on while they are counted: this may be off by a few over all releases.
+    let seen = (seen_last - seen_first).saturating_sub(last.renewals - first.renewals);
     Ok(PerRelease { claims, requests, by_store: seen as f64 / RELEASES as f64 })
 }
 

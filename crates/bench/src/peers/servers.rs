@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tenure::store::{Namespace, PostgresStore};
 use testkit::postgres::Postgres;
 use testkit::redis::Redis;
 
@@ -19,7 +18,7 @@ pub(super) use self::zookeeper::JAR;
 use super::candidates::TABLE;
 use super::roster::Store;
 use crate::Failure;
-use crate::ground::{Folder, transactions};
+use crate::ground::{Folder, make_postgres, transactions};
 
 /// A running server, or a folder where there is none.
 #[derive(Debug)]
@@ -81,10 +80,7 @@ impl Server {
         match self {
             // A new server is trusted when no lease can be left of a life before.
             Self::Redis(_, started) => std::thread::sleep((ttl + MORE).saturating_sub(started.elapsed())),
-            Self::Postgres(postgres) => {
-                postgres.sql(&PostgresStore::schema(&Namespace::new(space)?)?);
-                postgres.sql(&format!("UPDATE \"{space}\".meta SET quarantine_from = NULL"));
-            }
+            Self::Postgres(postgres) => make_postgres(postgres, space)?,
             Self::File(_) | Self::Etcd(_) | Self::ZooKeeper(_) => {}
         }
         Ok(())
