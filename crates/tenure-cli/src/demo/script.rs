@@ -68,7 +68,7 @@ async fn scenes(stage: &mut Stage, workers: u8) -> Result<(), Broken> {
     let view = stage.store.read(RESOURCE).await?;
     let token = view.and_then(|view| view.owners.first().map(|owner| owner.grant.token.0)).unwrap_or(0);
     let _asked = stage.store.ask(RESOURCE, token, None).await?;
-    // The owner learns of the wish with its next renewal.
+    // The owner learns of the wish with its next renewal, if not sooner.
     let third = next(stage, second.term, at, SLACK + stage.timing.renew()).await?;
     let asked = stage.workers[owner(stage, second)].name.clone();
     say(stage, third, &format!("was handed over to by `{asked}`, which was asked to step down"), Some(at))?;
