@@ -534,8 +534,8 @@ impl Client {
         for found in records {
             let (key, version) = (found.key.clone(), found.version);
             let (at, first_at, marked_at) = (env.at, env.at, env.at);
-            let (now, least_now) = (shown.now, shown.now);
-            let seen = Seen { asked, arrived, first_at, at, now, least_now, least_at: at, marked_at };
+            let (now, turned_back) = (shown.now, None);
+            let seen = Seen { asked, arrived, first_at, at, now, turned_back, marked_at };
             let record = Record::arrived(found, seen);
             if let (Key::Resource(name), Some(asked)) = (&key, asked) {
                 self.mine.values_mut().for_each(|mine| mine.see(name, version, asked));

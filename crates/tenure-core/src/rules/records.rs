@@ -332,10 +332,9 @@ pub struct Seen {
     pub at: Moment,
     /// What the store's clock showed then.
     pub now: Option<StoreTime>,
-    /// The least that it has shown with this version: no time in the record counts for more.
-    pub least_now: Option<StoreTime>,
-    /// When it showed that.
-    pub least_at: Moment,
+    /// The least that it has shown with this version, and when, if a time in the record was after it: the clock had gone
+    /// back. No time counts for more, and none is older than it has been since.
+    pub turned_back: Option<(StoreTime, Moment)>,
     /// Since when it has been seen with the renewal, the free ticket or the quarantine that it shows.
     pub marked_at: Moment,
 }
@@ -358,9 +357,18 @@ pub struct Found {
 impl Found {
     /// As it arrives when the store's clock shows `now`: absent times are filled in, times after `now` count as `now`.
     #[must_use]
-    pub fn timed(mut self, now: Option<StoreTime>) -> Self {
-        let latest = |time: Option<StoreTime>| match (time, now) {
-            (Some(time), Some(now)) => Some(time.min(now)),
+    pub fn timed(self, now: Option<StoreTime>) -> Self {
+        self.turned_back(now).0
+    }
+
+    /// The same, and whether there was a time after `now`.
+    fn turned_back(mut self, now: Option<StoreTime>) -> (Self, bool) {
+        let mut after = false;
+        let mut latest = |time: Time| match (time, now) {
+            (Some(time), Some(now)) => {
+                after |= time > now;
+                Some(time.min(now))
+            }
             (time, _) => time,
         };
         self.stamp = latest(self.stamp);
@@ -370,7 +378,7 @@ impl Found {
                 lease.end_in_time();
             }
         }
-        self
+        (self, after)
     }
 }
 
@@ -383,7 +391,9 @@ impl Record {
             Some(Value::Meta(Meta { quarantine: Some(quarantine), .. })) => quarantine.since.or(found.stamp),
             _ => None,
         };
-        let Found { version, revision, value, .. } = found.timed(seen.now);
+        let (Found { version, revision, value, .. }, after) = found.turned_back(seen.now);
+        let turned_back = seen.now.filter(|_| after).map(|now| (now, seen.at));
+        let seen = Seen { turned_back, ..seen };
         Self { version, revision, stored, value: value.map(Arc::new), seen }
     }
 
@@ -404,12 +414,17 @@ impl Record {
         if self.seen.now.is_none_or(|seen| seen <= now) {
             return;
         }
-        if self.seen.least_now > Some(now) {
-            (self.seen.least_now, self.seen.least_at) = (Some(now), at);
-        }
         self.seen = Seen { at, now: Some(now), ..self.seen };
         if let Some(value) = &mut self.value {
-            Arc::make_mut(value).each_time(&mut |time| *time = time.map(|time| time.min(now)));
+            let mut after = false;
+            let mut turn_back = |time: &mut Time| {
+                after |= *time > Some(now);
+                *time = time.map(|time| time.min(now));
+            };
+            Arc::make_mut(value).each_time(&mut turn_back);
+            if after {
+                self.seen.turned_back = Some((now, at));
+            }
         }
     }
 
@@ -421,11 +436,15 @@ impl Record {
         if self.version == known.version {
             let seen = Seen { first_at: known.seen.first_at, marked_at: known.seen.marked_at, ..self.seen };
             let seen = Seen { asked: seen.asked.or(known.seen.asked), ..seen };
-            if known.seen.least_now <= seen.least_now {
-                let seen = Seen { least_now: known.seen.least_now, least_at: known.seen.least_at, ..seen };
-                return Some(Self { value: known.value.clone(), seen, ..self });
+            let further_back = match (seen.turned_back, known.seen.turned_back) {
+                (Some((new, _)), Some((known, _))) => new < known,
+                (new, _) => new.is_some(),
+            };
+            if further_back {
+                return Some(Self { seen, ..self });
             }
-            return Some(Self { seen, ..self });
+            let seen = Seen { turned_back: known.seen.turned_back, ..seen };
+            return Some(Self { value: known.value.clone(), seen, ..self });
         }
         let asked_later = self.seen.asked.is_some_and(|asked| asked > known.seen.arrived);
         if !asked_later && self.revision <= known.revision {

@@ -91,8 +91,8 @@ impl<'a> View<'a> {
             return Some(self.judged_by.unwrap_or(now));
         }
         // A time that counts for less, because the clock was back, is as old as it has been seen to be since then.
-        let least = record.seen.least_now.map(|least| least + self.at.shortest_since(record.seen.least_at));
-        let now = least.map_or(now, |least| least.min(now));
+        let since = record.seen.turned_back.map(|(least, at)| least + self.at.shortest_since(at));
+        let now = since.map_or(now, |since| since.min(now));
         Some(self.judged_by.map_or(now, |judged_by| judged_by.min(now)))
     }
 
