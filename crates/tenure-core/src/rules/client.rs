@@ -24,7 +24,7 @@ use crate::job::{Holder, JobSaid, JobStep};
 use crate::ledger::{Asked, BATCH, NOTICES};
 use crate::message::{
     Answer, Call, Claimed, Closing, Holding, Incarnation, LeaseId, Leave, Leaving, Notice, Released, Request,
-    Said, Stamp, Token, Waiting, Why,
+    Said, Seq, Stamp, Token, Waiting, Why,
 };
 use crate::moment::{Moment, StoreTime};
 use crate::names::{Label, ResourceName};
@@ -196,6 +196,8 @@ struct Mine {
     countless: bool,
     /// Commits whose outcome is not known: which version of which resource they expect, and when they were sent.
     doubts: BTreeMap<ResourceName, Vec<(Version, Order)>>,
+    /// Which request gave up a resource. A claim from before it that is still under way takes nothing any more.
+    left: BTreeMap<ResourceName, Seq>,
     /// Up to which token the notices of a resource are done with.
     settled: BTreeMap<ResourceName, Token>,
     /// Wishes that were found on the seats, to be told with the next renewal.
@@ -294,10 +296,17 @@ impl Client {
                 let mine = self.mine.entry(*lease).or_default();
                 for want in wants {
                     mine.touch(&want.resource);
+                    mine.left.remove(&want.resource);
                 }
                 wants.len()
             }
-            Act::Call(Request { lease, call: Call::Release(leaves), .. }, _) => {
+            Act::Call(Request { lease, seq, call: Call::Release(leaves), .. }, _) => {
+                let mine = self.mine.entry(*lease).or_default();
+                if mine.left.len() >= MOST_TOUCHED {
+                    // A claim from so long ago is not under way any more.
+                    mine.left.retain(|_, left| left.0 + MOST_TOUCHED as u64 > seq.0);
+                }
+                mine.left.extend(leaves.iter().map(|leave| (leave.resource.clone(), *seq)));
                 // Stepping down may be answered with a grant.
                 for leave in leaves.iter().filter(|leave| leave.how == Leaving::SteppedDown) {
                     self.mine.entry(*lease).or_default().touch(&leave.resource);
@@ -783,6 +792,9 @@ impl Client {
                 known => leases::close(view, id, *why, known.is_some()).map(Said1::Said),
             },
             Call::Held => Decision::Say(Said1::Onward),
+            Call::Claim(wants) if mine.left.get(&wants[part].resource).is_some_and(|left| *left > seq) => {
+                Decision::Say(Said1::Claimed(Claimed::Stale))
+            }
             Call::Claim(wants) => tickets::claim(view, id, &wants[part]).map(|outcome| match outcome {
                 Outcome::Said(claimed) => Said1::Claimed(claimed),
                 Outcome::Gone => Said1::Said(Said::Gone),

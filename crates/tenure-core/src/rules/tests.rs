@@ -208,6 +208,25 @@ fn a_release_makes_sure_that_a_claim_of_before_cannot_be_applied_any_more() {
     assert!(world.resource().seats.is_empty());
 }
 
+// req: S6
+#[test]
+fn a_claim_that_is_still_under_way_takes_nothing_after_a_release() {
+    let mut world = World::new();
+    world.open(A, TTL);
+    let (mut claim, late) = world.under_way(A, claim_of(1, 0));
+    assert_eq!(world.release(A), Released::Free);
+
+    let fates = world.commit(world.life, &late);
+    let (env, shown) = (world.env(), world.shown());
+    let client = world.clients.get_mut(&A).unwrap();
+    client.committed(&env, &mut claim, shown, fates);
+    let step = client.step(&env, &mut claim);
+
+    let Step::Done(Reply::Answer(answer)) = step else { panic!("{step:?}") };
+    assert_eq!(answer.said, Said::Claimed(vec![Claimed::Stale]));
+    assert!(world.resource().seats.is_empty());
+}
+
 #[test]
 fn a_release_of_what_a_lost_reply_has_granted_gives_it_up() {
     let mut world = World::new();
@@ -591,6 +610,11 @@ impl World {
 
     /// The commit that a request leads to, given up before it is answered.
     fn commit_of(&mut self, lease: LeaseId, call: Call) -> Vec<Sending> {
+        self.under_way(lease, call).1
+    }
+
+    /// A request up to its first commit, which is not answered yet.
+    fn under_way(&mut self, lease: LeaseId, call: Call) -> (Operation, Vec<Sending>) {
         let request = self.request(lease, call);
         let mut client = self.clients.remove(&lease).unwrap();
         let env = self.env();
@@ -607,7 +631,7 @@ impl World {
             }
         };
         self.clients.insert(lease, client);
-        sendings
+        (operation, sendings)
     }
 
     /// A hint brings the record.
