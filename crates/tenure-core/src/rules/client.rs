@@ -59,7 +59,7 @@ pub struct Env {
 }
 
 /// What is asked of a store.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
     /// What a worker asks. The text proves its life, where that can be proved: it goes with the opening of a lease.
     Call(Request, Option<Arc<str>>),
@@ -114,7 +114,7 @@ pub enum Step {
 }
 
 /// A change on its way to the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sending {
     /// What is to be changed.
     pub change: Change,
@@ -125,7 +125,7 @@ pub struct Sending {
 }
 
 /// A record on its way from the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Found {
     /// Which.
     pub key: Key,
@@ -140,7 +140,7 @@ pub struct Found {
 }
 
 /// What the store says of itself with every answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shown {
     /// Which life of it this is.
     pub life: Incarnation,
@@ -151,7 +151,7 @@ pub struct Shown {
 }
 
 /// What became of one change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// It was applied.
     Done(Option<StoreTime>),
@@ -207,7 +207,7 @@ struct Mine {
 }
 
 /// A request while it is carried out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
     act: Act,
     begun_at: Moment,
@@ -237,7 +237,7 @@ pub struct Operation {
 }
 
 /// What came of one part of an operation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Part {
     Open,
     Settled(Said1),
@@ -246,7 +246,7 @@ enum Part {
 /// A part that is settled if the store still shows this.
 type Unverified = (usize, Said1, Vec<(Key, Version)>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Said1 {
     Claimed(Claimed),
     Released(Released),
@@ -258,7 +258,7 @@ enum Said1 {
     Onward,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Sent {
     at: Moment,
     order: Order,
