@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use tenure_core::rules::{Act, Client, Fate, Found, Sending, Shown, Signal, Step};
 use tenure_core::*;
@@ -67,8 +68,8 @@ pub(crate) enum Message {
     /// A ticket may be free; the record may come with it.
     Hint {
         life: Incarnation,
-        record: Option<Found>,
-        hint: Input,
+        record: Option<Box<Found>>,
+        after: Duration,
     },
     /// From a guard.
     Ended(LeaseId),
@@ -81,7 +82,7 @@ impl Packet {
             Message::Answer { seq, shown, reply, .. } => {
                 format!("{}, {seq:?}: {reply:?} by {:?}", self.who, shown.life)
             }
-            Message::Hint { hint, .. } => format!("{}: {hint:?}", self.who),
+            Message::Hint { after, .. } => format!("{}: a hint to look in {after:?}", self.who),
             Message::Ended(_) => format!("{}: its guard has ended its lease", self.who),
         }
     }
@@ -266,12 +267,12 @@ impl World {
                     }
                 }
             }
-            Message::Hint { life, record, hint } => {
+            Message::Hint { life, record, after } => {
                 let env = env(self.at, (who, 0), Seq(0), 0);
                 if let Some(record) = record {
-                    self.actors[who].change(|actor| actor.client.told(&env, life, record));
+                    self.actors[who].change(|actor| actor.client.told(&env, life, *record));
                 }
-                self.tell(who, hint);
+                self.tell(who, Input::Hinted { resource: resource(), after });
             }
             Message::Ended(lease) => self.tell(who, Input::Ended(lease)),
         }
@@ -326,11 +327,11 @@ impl World {
     pub(crate) fn messages(&self, plan: &Plan, packet: &Packet) -> Vec<Ask> {
         let Message::ToStore(trip) = &packet.message else { return Vec::new() };
         let mut messages = vec![trip.ask.clone()];
-        let (mut world, mut trip) = (self.clone(), trip.clone());
-        while plan.order == Order::Prompt {
-            let Some(next) = world.run(plan, (packet.who, packet.life), trip, 1) else { break };
-            messages.push(next.ask.clone());
-            trip = next;
+        if plan.order == Order::Prompt {
+            let mut world = self.clone();
+            let mut run = |trip: Trip| world.run(plan, (packet.who, packet.life), trip, 1);
+            let following = std::iter::successors(run(trip.clone()), |trip| run(trip.clone()));
+            messages.extend(following.map(|trip| trip.ask));
         }
         messages
     }
@@ -452,9 +453,9 @@ impl World {
                         .then_some(actor.who)
                 };
                 if let Some(who) = to.iter().find_map(listens) {
-                    let key = Key::Resource(resource.clone());
-                    let record = written.iter().find(|found| found.key == key).cloned();
-                    self.send(who, Message::Hint { life, record, hint: Input::Hinted { resource, after } });
+                    let key = Key::Resource(resource);
+                    let record = written.iter().find(|found| found.key == key).cloned().map(Box::new);
+                    self.send(who, Message::Hint { life, record, after });
                 }
             }
             Signal::Ended(lease) => {
@@ -465,8 +466,7 @@ impl World {
                 let followers: Vec<usize> =
                     self.actors.iter().filter(follows).map(|actor| actor.who).collect();
                 for who in followers {
-                    let hint = Input::Hinted { resource: resource(), after: std::time::Duration::ZERO };
-                    self.send(who, Message::Hint { life, record: None, hint });
+                    self.send(who, Message::Hint { life, record: None, after: Duration::ZERO });
                 }
             }
             Signal::Knock(_) | Signal::Message { .. } => {}
