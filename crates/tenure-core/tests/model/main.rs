@@ -5,8 +5,8 @@
 //! What is looked at: S1 (at most K believe, no two in one ticket, in every state and again when the store grants), S2
 //! (tokens increase over every grant), S3 (nobody works on a ticket that the store grants to another, and no lease is
 //! ended while its worker trusts it), S5 (work has ended before its ticket is released or its lease closed), S6 (no
-//! ownership is taken up twice, no ended lease is written, nobody that has left is given a ticket), L4 (no work starts
-//! beside the old one), and that every request comes to an end. That a take-over and a hand-over *can* be reached is
+//! ownership is taken up twice, no ended lease is written, nobody that has left is given a ticket), L1 (nobody that has
+//! left keeps one), L4 (no work starts beside the old one), and that every request comes to an end. That a take-over and a hand-over *can* be reached is
 //! checked as well, so that the promises are not kept by idleness.
 //!
 //! What makes it finite, and what is therefore not seen here:
@@ -29,6 +29,8 @@
 //!   gently takes as long as it likes. Work does not end by itself.
 //! - Operators act in one step, or stop after the first record. Evictions are not combined with a store that loses data:
 //!   it may lose the eviction, and an eviction is the exception to S1.
+//! - On a store that writes one by one, nobody leaves while the store falls back. Such a store cannot compare its lives: a
+//!   commit of the life before that comes very late may give a ticket to a worker that has left.
 //! - The store's clock steps only where no newcomer comes after it, which is what `Clock::Sane` assumes.
 //! - A state is remembered by a hash of 64 bits: two that share one would be taken for one.
 
@@ -91,7 +93,7 @@ fn no_promise_is_broken_by_any_fault_around_a_hand_over_among_three_workers() {
 
 #[test]
 fn no_promise_is_broken_by_any_fault_in_any_order_of_commits_among_three_workers() {
-    let plan = Plan { faults: 1, horizon: in_release_else(7, 2), order: Order::Commits, ..Plan::THREE };
+    let plan = Plan { faults: 1, horizon: in_release_else(7, 1), order: Order::Commits, ..Plan::THREE };
 
     check(&plan, &[TAKEN_OVER][..in_release_else(1, 0)]);
 }
@@ -149,13 +151,23 @@ fn no_promise_is_broken_by_any_fault_around_a_worker_that_leaves() {
 }
 
 #[test]
+fn whoever_leaves_keeps_no_ticket_in_a_store_that_falls_back() {
+    let (faults, wishes, renew, horizon) = (1, 1, 1, in_release_else(8, 5));
+    let troubles = &[Trouble::Cut, Trouble::LoseAll, Trouble::FallBack, Trouble::Restart];
+    let wish = &[Wish::Leave, Wish::Shutdown];
+    let plan = Plan { faults, troubles, wishes, wish, renew, horizon, ..Plan::ONE };
+
+    check(&plan, &[]);
+}
+
+#[test]
 fn no_promise_is_broken_where_records_are_written_one_by_one() {
-    let (faults, horizon, order) = (1, in_release_else(8, 6), Order::Any);
+    let (faults, horizon, order) = (1, in_release_else(8, 4), Order::Any);
     let one = Plan { faults, troubles: ONE_BY_ONE, horizon, order, store: Kind::OneByOne, ..Plan::TWO };
     let two = Plan { faults: 2, horizon: in_release_else(7, 3), order: Order::Prompt, ..one.clone() };
     let any = Plan { faults: 1, troubles: &Trouble::ALL, ..two.clone() };
 
-    check(&one, &[TAKEN_OVER]);
+    check(&one, &[TAKEN_OVER][..in_release_else(1, 0)]);
     check(&two, &[TAKEN_OVER][..in_release_else(1, 0)]);
     check(&any, &[TAKEN_OVER][..in_release_else(1, 0)]);
 }
@@ -180,7 +192,7 @@ fn no_promise_is_broken_when_the_clock_of_the_store_steps() {
 #[test]
 fn no_promise_is_broken_by_any_fault_around_an_eviction() {
     let wish = &[Wish::Evict, Wish::EvictHalf];
-    let (faults, wishes, horizon, order) = (1, 1, in_release_else(4, 2), Order::Commits);
+    let (faults, wishes, horizon, order) = (1, 1, in_release_else(4, 1), Order::Commits);
     let plan = Plan { faults, troubles: NO_LOSS, wishes, wish, horizon, order, ..Plan::TWO };
 
     check(&plan, &[]);

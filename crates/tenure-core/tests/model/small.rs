@@ -157,7 +157,7 @@ impl Model for Small {
                 world.faults -= 1;
             }
             Action::Return(who) => world.come_back(plan, who),
-            Action::Heal(who) => world.actors[who].change(|actor| actor.cut = false),
+            Action::Heal(who) => world.heal(plan, who),
             Action::WorkEnds(who) => {
                 let Work { grant, .. } = world.actors[who].change(|actor| actor.work.take())?;
                 world.tell(who, Input::Stopped { resource: resource(), token: grant.token });
@@ -165,6 +165,7 @@ impl Model for Small {
             Action::Wish(wish, who) => world.wish(plan, wish, who),
             Action::Tick(who) => world.tell(who, Input::Tick),
             Action::TimeGoesOn => {
+                world.look_for_leftovers(plan);
                 world.at = world.next_at(plan)?;
                 if plan.order == Order::Prompt {
                     world.tick_all();

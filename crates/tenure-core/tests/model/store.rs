@@ -224,6 +224,13 @@ impl Store {
         }
     }
 
+    pub(crate) fn has_seat(&self, name: &ResourceName, lease: LeaseId) -> bool {
+        match self.records.get(&Key::Resource(name.clone())).map(|kept| &kept.value) {
+            Some(Value::Resource(resource)) => resource.seat_of(lease).is_some(),
+            _ => false,
+        }
+    }
+
     fn names(&self) -> Vec<ResourceName> {
         let resources = self.records.keys().filter_map(|key| match key {
             Key::Resource(name) => Some(name.clone()),

@@ -29,6 +29,8 @@ pub(crate) struct World {
     evicted: Vec<(Token, u64)>,
     /// What operators have done so far; makes their versions.
     operated: u8,
+    /// When the store restarted last, or a link healed.
+    calm_since: u64,
     pub(crate) broken: Option<&'static str>,
     /// What the workers are told before anything else happens: nothing between two steps.
     told: VecDeque<(usize, Input)>,
@@ -40,8 +42,8 @@ impl Hash for World {
         parts.add(&self.store);
         self.actors.iter().for_each(|actor| parts.add(actor));
         self.flight.iter().for_each(|packet| parts.add(packet));
-        let Self { at, faults, wishes, highest, evicted, operated, broken, .. } = self;
-        (at, faults, wishes, highest, evicted, operated, broken).hash(&mut parts);
+        let Self { at, faults, wishes, highest, evicted, operated, calm_since, broken, .. } = self;
+        (at, faults, wishes, highest, evicted, operated, calm_since, broken).hash(&mut parts);
         parts.finish().hash(state);
     }
 }
@@ -101,6 +103,7 @@ impl World {
             highest: Token(0),
             evicted: Vec::new(),
             operated: 0,
+            calm_since: 0,
             broken: None,
             told: VecDeque::new(),
         };
@@ -414,7 +417,7 @@ impl World {
         }
         for event in &applied.history {
             if let (Happened::Granted, Some(by)) = (event.what, by) {
-                self.seated(by, event.grant);
+                self.seated(plan, by, event.grant);
                 if plan.capabilities().together {
                     self.granted(plan, by, event.grant);
                 }
@@ -473,8 +476,12 @@ impl World {
         }
     }
 
-    /// Nobody is given what it has said that it does not want.
-    fn seated(&mut self, to: usize, grant: Grant) {
+    /// Nobody is given what it has said that it does not want. A store that does not compare its lives may do so when it has
+    /// fallen back; whoever looks then finds it.
+    fn seated(&mut self, plan: &Plan, to: usize, grant: Grant) {
+        if self.store.life() != Incarnation(1) && !plan.capabilities().together {
+            return;
+        }
         let actor = &self.actors[to];
         let left = actor.trusts(self.at).is_some() && !actor.worker.is_campaigning(&resource());
         let own = self.store.seat_under(&resource(), grant.token);
@@ -569,12 +576,31 @@ impl World {
                 self.flight.retain(|packet| packet.who != who);
             }
             Trouble::Guard => self.guard(plan, who),
-            Trouble::LoseAll => self.store.change(Store::lose_all),
-            Trouble::FallBack => self.store.change(|store| store.fall_back(&begin.store)),
-            Trouble::Restart => self.store.change(Store::restart),
+            Trouble::LoseAll | Trouble::FallBack | Trouble::Restart => self.restart(plan, begin, trouble),
             Trouble::StepForward => self.store.change(|store| store.step(2)),
             Trouble::StepBack => self.store.change(|store| store.step(-2)),
             Trouble::Duplicate | Trouble::Hold | Trouble::HoldAnswer | Trouble::Refuse | Trouble::Half => {}
+        }
+    }
+
+    fn restart(&mut self, plan: &Plan, begin: &Self, how: Trouble) {
+        self.note_end_of_calm(plan);
+        self.store.change(|store| match how {
+            Trouble::LoseAll => store.lose_all(),
+            Trouble::FallBack => store.fall_back(&begin.store),
+            _ => store.restart(),
+        });
+    }
+
+    pub(crate) fn heal(&mut self, plan: &Plan, who: usize) {
+        self.note_end_of_calm(plan);
+        self.actors[who].change(|actor| actor.cut = false);
+    }
+
+    /// Only those who may leave are looked at by it, so it tells no other states apart.
+    fn note_end_of_calm(&mut self, plan: &Plan) {
+        if plan.wish.contains(&Wish::Leave) {
+            self.calm_since = self.at;
         }
     }
 
@@ -622,6 +648,19 @@ impl World {
             return actor.wakes_at(self.at);
         }
         actor.worker.trusted_until().map(Moment::boot_micros).filter(|until| *until > self.at)
+    }
+
+    /// Whoever has left, and has had the time to look what a restarted store thinks, holds nothing.
+    pub(crate) fn look_for_leftovers(&mut self, plan: &Plan) {
+        let settled = self.at >= self.calm_since + 4 * plan.renew * QUANTUM;
+        let left = |actor: &&Shared<Actor>| {
+            let at_rest = !actor.cut && self.flight.iter().all(|packet| packet.who != actor.who);
+            at_rest && !actor.worker.is_campaigning(&resource())
+        };
+        let mut gone = self.actors.iter().filter(left).filter_map(|actor| actor.trusts(self.at));
+        if settled && gone.any(|lease| self.store.has_seat(&resource(), lease)) {
+            self.fail("L1: a ticket stays with a worker that has left");
+        }
     }
 
     pub(crate) fn tick_all(&mut self) {
