@@ -59,7 +59,7 @@ pub struct Env {
 }
 
 /// What is asked of a store.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
     /// What a worker asks. The text proves its life, where that can be proved: it goes with the opening of a lease.
     Call(Request, Option<Arc<str>>),
@@ -114,7 +114,7 @@ pub enum Step {
 }
 
 /// A change on its way to the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sending {
     /// What is to be changed.
     pub change: Change,
@@ -125,7 +125,7 @@ pub struct Sending {
 }
 
 /// What the store says of itself with every answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shown {
     /// Which life of it this is.
     pub life: Incarnation,
@@ -136,7 +136,7 @@ pub struct Shown {
 }
 
 /// What became of one change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// It was applied.
     Done(Option<StoreTime>),
@@ -192,7 +192,7 @@ struct Mine {
 }
 
 /// A request while it is carried out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
     act: Act,
     begun: Order,
@@ -226,7 +226,7 @@ pub struct Operation {
 }
 
 /// A look at every resource that a lease may own, some at a time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Tour {
     names: Vec<ResourceName>,
     /// How many of them have been looked at.
@@ -235,7 +235,7 @@ struct Tour {
 }
 
 /// What came of one part of an operation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Part {
     Open,
     Settled(Said1),
@@ -244,7 +244,7 @@ enum Part {
 /// A part that is settled if the store still shows this.
 type Unverified = (usize, Said1, Vec<(Key, Version)>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Said1 {
     Claimed(Claimed),
     Released(Released),
@@ -256,7 +256,7 @@ enum Said1 {
     Onward,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Sent {
     at: Moment,
     order: Order,

@@ -340,7 +340,7 @@ pub struct Seen {
 }
 
 /// A record on its way from the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Found {
     /// Which.
     pub key: Key,
