@@ -19,6 +19,7 @@ pub type Time = Option<StoreTime>;
 
 /// Fields that a newer version of the library wrote, by name, as the codec had them. Every writer keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[allow(clippy::box_collection)] // Nearly always there is none, and then it is one word.
 pub struct Rest(Option<Box<BTreeMap<String, Arc<str>>>>);
 
 impl Rest {

@@ -242,18 +242,6 @@ const BREAKING: &[(Bug, Plan)] = &[
         },
     ),
     (
-        Bug::MetaNotExpected,
-        Plan {
-            faults: 2,
-            horizon: 1,
-            troubles: &[Trouble::FallBack, Trouble::Hold],
-            begin: Begin::Free,
-            store: Kind::OneByOne,
-            renew: 1,
-            ..Plan::TWO
-        },
-    ),
-    (
         Bug::LeaveInDoubt,
         Plan {
             faults: 1,
