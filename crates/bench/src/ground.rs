@@ -129,9 +129,17 @@ impl Ground {
             }
             Place::Postgres(server) => {
                 server.make(name)?;
-                Site::at(&server.url(), name)
+                Site::at(&format!("{}?prepared_statements=on", server.url()), name)
             }
         })
+    }
+
+    /// The same by the URL that needs no setting and that every transaction pooler passes on; nothing where there is no
+    /// difference.
+    pub(crate) fn plain_site(&self, name: &str) -> Result<Option<Site>, Failure> {
+        let Place::Postgres(server) = &self.place else { return Ok(None) };
+        server.make(name)?;
+        Ok(Some(Site::at(&server.url(), name)))
     }
 
     /// What one raw round trip is compared with.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Failure;
 use crate::figure::{Figure, Unit};
-use crate::ground::{Baseline, Ground};
+use crate::ground::{Baseline, Ground, Site};
 use crate::process::{Part, Role, Troupe};
 use crate::samples::Samples;
 
@@ -16,14 +16,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const TTL: Duration = Duration::from_secs(15);
 
 pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let site = ground.site("hand-over", TTL)?;
-    let mut stage = Stage { troupe: Troupe::new(), owner: 0, baseline: ground.baseline("hand-over")? };
-    let part = Part::new(Role::Owner, &site, TTL, 1);
-    stage.owner = stage.troupe.start(&part)?;
-    stage.troupe.hear_word("owns")?;
-    stage.troupe.start(&part)?;
-    stage.troupe.hear_word("waiting")?;
-    stage.run(WARM_UP, PAUSE)?;
+    let mut stage = Stage::set(ground, "hand-over", &ground.site("hand-over", TTL)?)?;
 
     let (mut all, mut ratios) = (Run::default(), Samples::default());
     for _ in 0..RUNS {
@@ -37,7 +30,7 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     let rounds = all.hand_overs.count();
     let p99 = Figure::new(format!("p99 of all {rounds}"), all.hand_overs.p99(), Unit::Seconds)
         .beside(format!("{name}, p99"), all.baselines.p99());
-    Ok(vec![
+    let mut figures = vec![
         Figure::new(format!("median of {RUNS} runs of {ROUNDS}"), all.hand_overs.median(), Unit::Seconds)
             .beside(name, all.baselines.median())
             .with_ratio(ratios.median())
@@ -50,7 +43,15 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
             .beside(name, hurried.baselines.median()),
         Figure::new("back to back, p99", hurried.hand_overs.p99(), Unit::Seconds)
             .beside(format!("{name}, p99"), hurried.baselines.p99()),
-    ])
+    ];
+    if let Some(site) = ground.plain_site("hand-over-plain")? {
+        let run = Stage::set(ground, "hand-over-plain", &site)?.run(ROUNDS, PAUSE)?;
+        let what = "by the URL without parameters, median";
+        figures.push(
+            Figure::new(what, run.hand_overs.median(), Unit::Seconds).beside(name, run.baselines.median()),
+        );
+    }
+    Ok(figures)
 }
 
 #[derive(Default)]
@@ -66,6 +67,18 @@ struct Stage {
 }
 
 impl Stage {
+    /// One owns, the other waits.
+    fn set(ground: &Ground, name: &str, site: &Site) -> Result<Self, Failure> {
+        let mut stage = Self { troupe: Troupe::new(), owner: 0, baseline: ground.baseline(name)? };
+        let part = Part::new(Role::Owner, site, TTL, 1);
+        stage.owner = stage.troupe.start(&part)?;
+        stage.troupe.hear_word("owns")?;
+        stage.troupe.start(&part)?;
+        stage.troupe.hear_word("waiting")?;
+        stage.run(WARM_UP, PAUSE)?;
+        Ok(stage)
+    }
+
     fn run(&mut self, rounds: usize, pause: Duration) -> Result<Run, Failure> {
         let mut run = Run::default();
         for _ in 0..rounds {
