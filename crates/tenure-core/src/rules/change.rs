@@ -91,6 +91,8 @@ pub enum Signal {
     },
     /// The lease has ended: for those who follow it.
     Ended(LeaseId),
+    /// The record of this resource has changed: for an owner, whose release then need not read it.
+    Changed(LeaseId, ResourceName),
     /// There is a notice for this worker, about this resource.
     Knock(LeaseId, ResourceName),
     /// What an owner sends to all.

@@ -1106,14 +1106,15 @@ impl Client {
 
     /// An ownership begins without the notices of those before it, however they ended.
     fn begins(&mut self, lease: LeaseId, resource: &ResourceName, claimed: Claimed) {
+        let Claimed::Granted(grant) = claimed else { return };
         let known = self.records.get(&Key::Lease(lease)).and_then(Record::lease);
         let stands =
             known.is_none_or(|lease| lease.notices.iter().any(|notice| notice.resource == *resource));
-        if let Claimed::Granted(grant) = claimed
-            && stands
-        {
-            let before = Token(grant.token.0.saturating_sub(1));
-            self.mine.entry(lease).or_default().settled.insert(resource.clone(), before);
+        let settled = &mut self.mine.entry(lease).or_default().settled;
+        if stands {
+            settled.insert(resource.clone(), Token(grant.token.0.saturating_sub(1)));
+        } else {
+            settled.remove(resource);
         }
     }
 }

@@ -34,6 +34,19 @@ fn a_release_is_one_commit_without_a_read() {
 }
 
 #[test]
+fn an_owner_hears_who_joins_so_that_its_release_is_one_commit() {
+    let mut world = World::owned_by_a();
+    waits(world.claim(B));
+    assert!(world.signals.contains(&Signal::Changed(A, name())));
+    world.tell(A, "r");
+    world.count();
+
+    assert_eq!(world.release(A), Released::Free);
+
+    assert_eq!(world.count(), Cost { reads: 0, commits: 1, writes: 1 });
+}
+
+#[test]
 fn a_claim_after_a_hint_with_the_record_is_one_commit_without_a_read() {
     let mut world = World::owned_by_a();
     waits(world.claim(B));

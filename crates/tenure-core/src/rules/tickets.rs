@@ -27,6 +27,8 @@ const DROPPED: usize = 8;
 const WATCHFUL: usize = 8;
 /// How many leases of owners one look reads.
 const MOST_OWNERS: usize = 64;
+/// How many owners are told who joins the queue.
+const OWNERS_TOLD: usize = 4;
 /// Nobody is told to look again sooner.
 pub(super) const SOONEST: Duration = Duration::from_millis(1);
 /// How many waiters a signal may go on to if nobody listens.
@@ -401,7 +403,10 @@ impl<'a> Draft<'a> {
         self.resource.join(own.id, priority, 0, step(own.lease.ttl));
         let most = self.resource.most_waiters();
         self.resource.queue.truncate(most);
-        Decision::commit(self.change(own, Some(own.id)), claimed)
+        let mut change = self.change(own, Some(own.id));
+        let owners = self.resource.seats.iter().take(OWNERS_TOLD);
+        change.signals.extend(owners.map(|seat| Signal::Changed(seat.lease, self.name.clone())));
+        Decision::commit(change, claimed)
     }
 
     /// Where a newcomer of this priority would come in the queue.

@@ -472,7 +472,7 @@ impl World {
                     self.send(who, Message::Hint { life, record: None, after: Duration::ZERO });
                 }
             }
-            Signal::Knock(..) | Signal::Message { .. } => {}
+            Signal::Changed(..) | Signal::Knock(..) | Signal::Message { .. } => {}
         }
     }
 

@@ -294,7 +294,7 @@ impl World {
                     }
                 }
             }
-            Signal::Knock(..) | Signal::Message { .. } => {}
+            Signal::Changed(..) | Signal::Knock(..) | Signal::Message { .. } => {}
         }
     }
 

@@ -297,6 +297,14 @@ impl Writer<'_> {
         self.rest(&job.rest);
     }
 
+    fn told(&mut self, told: Option<&Told>) {
+        if let Some(told) = told {
+            self.put("life", hex(told.life.0));
+            self.put("version", told.version.0);
+            self.put("record", told.text.as_str());
+        }
+    }
+
     fn runs(&mut self, runs: &Runs) {
         let all = runs.runs.iter().map(|run| object(|write| write.run(run)));
         self.put("runs", all.collect::<Vec<_>>());
@@ -565,6 +573,12 @@ impl Reader {
         })
     }
 
+    fn told(&mut self) -> Read<Option<Told>> {
+        let Some(record) = self.maybe_text("record")? else { return Ok(None) };
+        let (life, version) = (Incarnation(self.hex("life")?), Version(self.drawn("version")?));
+        Ok(Some(Told { life, version, text: record.into() }))
+    }
+
     fn occurrence(&mut self, name: &str) -> Read<Occurrence> {
         Occurrence::new(self.number(name)?).map_err(|error| error.to_string())
     }
@@ -659,6 +673,11 @@ pub(crate) enum Spoken {
     },
     Ended(LeaseId),
     Knock(ResourceName),
+    /// A record as it is now.
+    Changed {
+        resource: ResourceName,
+        told: Option<Told>,
+    },
     Message {
         message: Message,
         number: u64,
@@ -680,11 +699,11 @@ pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
             Spoken::Look { resource, after, told } => {
                 write.put("look", resource.as_str());
                 write.span("after_us", *after);
-                if let Some(told) = told.as_ref().filter(|_| with_record) {
-                    write.put("life", hex(told.life.0));
-                    write.put("version", told.version.0);
-                    write.put("record", told.text.as_str());
-                }
+                write.told(told.as_ref().filter(|_| with_record));
+            }
+            Spoken::Changed { resource, told } => {
+                write.put("changed", resource.as_str());
+                write.told(told.as_ref().filter(|_| with_record));
             }
             Spoken::Ended(lease) => write.put("ended", hex(lease.0)),
             Spoken::Knock(resource) => write.put("knock", resource.as_str()),
@@ -706,19 +725,11 @@ pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
 pub(crate) fn decode_signal(text: &str) -> Option<Spoken> {
     let mut read = Reader::of(serde_json::from_str(text).ok()?, "signal").ok()?;
     if read.fields.contains_key("look") {
-        let told = match read.maybe_text("record").ok()? {
-            Some(record) => Some(Told {
-                life: Incarnation(read.hex("life").ok()?),
-                version: Version(read.drawn("version").ok()?),
-                text: record.into(),
-            }),
-            None => None,
-        };
-        return Some(Spoken::Look {
-            resource: read.name("look").ok()?,
-            after: read.span("after_us").ok()?,
-            told,
-        });
+        let (resource, after) = (read.name("look").ok()?, read.span("after_us").ok()?);
+        return Some(Spoken::Look { resource, after, told: read.told().ok()? });
+    }
+    if read.fields.contains_key("changed") {
+        return Some(Spoken::Changed { resource: read.name("changed").ok()?, told: read.told().ok()? });
     }
     if read.fields.contains_key("ended") {
         return Some(Spoken::Ended(LeaseId(read.hex("ended").ok()?)));

@@ -95,6 +95,7 @@ const SIGNALS: &[&str] = &[
     r#"{"look":"r","after_us":0,"life":"0a","version":18446744073709551615,"record":"{}"}"#,
     r#"{"ended":"0000000000000000000000000000001f"}"#,
     r#"{"knock":"nightly-report"}"#,
+    r#"{"changed":"r","life":"0a","version":7,"record":"{}"}"#,
     r#"{"message":"r","ticket":0,"token":7,"number":18446744073709551615,"bytes":"aGVsbG8="}"#,
 ];
 

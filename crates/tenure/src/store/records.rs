@@ -232,6 +232,10 @@ impl<B: Backend> Inner<B> {
                 let channels = to.iter().map(|lease| secret.lease(*lease)).collect();
                 (channels, Spoken::Look { resource: resource.clone(), after: *after, told: told(resource) })
             }
+            Signal::Changed(lease, resource) => {
+                let told = Some(told(resource)?);
+                (vec![secret.lease(*lease)], Spoken::Changed { resource: resource.clone(), told })
+            }
             Signal::Ended(lease) => (vec![secret.end(*lease)], Spoken::Ended(*lease)),
             Signal::Knock(lease, resource) => (vec![secret.lease(*lease)], Spoken::Knock(resource.clone())),
             Signal::Message { resource, ticket, token, number, payload } => {
