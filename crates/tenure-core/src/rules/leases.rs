@@ -92,8 +92,11 @@ fn note_ttl(
     if longest == meta.longest {
         return Some(change.expecting(Key::Meta, meta_record.version));
     }
-    let raised =
-        Change::of(Key::Meta, meta_record.version, Meta { longest, ..meta_record.meta_as_stored(meta) });
+    let meta = match view.planted.has(Bug::NewTtlAgesQuarantine) {
+        true => meta.clone(),
+        false => meta_record.meta_as_stored(meta),
+    };
+    let raised = Change::of(Key::Meta, meta_record.version, Meta { longest, ..meta });
     let Change { expect, put, .. } = change;
     Some(Change {
         expect: raised.expect.into_iter().chain(expect).collect(),
@@ -158,7 +161,7 @@ pub(super) fn renew(
         _ if view.is_fresh(record) => return Decision::Say(Said::Gone),
         _ => return Decision::Read([key].into()),
     };
-    let own = wrote == Some(record.version);
+    let own = wrote == Some(record.version) && !view.planted.has(Bug::OwnRenewalIsClones);
     if lease.seq >= seq && !own && !view.planted.has(Bug::ClonesAreOurselves) {
         // Somebody else renews this lease.
         return match view.is_fresh(record) {
@@ -233,9 +236,13 @@ pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
 }
 
 /// The lease of another worker with something more in it: when it was renewed stays as it was.
-pub(super) fn rewritten(record: &Record, id: LeaseId, lease: Lease) -> Change {
+pub(super) fn rewritten(view: &View<'_>, record: &Record, id: LeaseId, lease: Lease) -> Change {
     let signals = alloc::vec![Signal::Knock(id)];
-    Change { signals, ..Change::of(Key::Lease(id), record.version, record.lease_as_stored(lease)) }
+    let lease = match view.planted.has(Bug::NoticeAgesLease) {
+        true => lease,
+        false => record.lease_as_stored(lease),
+    };
+    Change { signals, ..Change::of(Key::Lease(id), record.version, lease) }
 }
 
 /// Deletes a lease that ended long ago, with what its worker said; ends one that has run out and that nobody else may ever

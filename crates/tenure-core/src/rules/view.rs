@@ -92,6 +92,7 @@ impl<'a> View<'a> {
         }
         // A time that counts for less, because the clock was back, is as old as it has been seen to be since then.
         let least = record.seen.least_now.map(|least| least + self.at.shortest_since(record.seen.least_at));
+        let least = least.filter(|_| !self.planted.has(Bug::ClockSeenBack));
         let now = least.map_or(now, |least| least.min(now));
         Some(self.judged_by.map_or(now, |judged_by| judged_by.min(now)))
     }

@@ -6,13 +6,16 @@ use std::time::Duration;
 use tenure_core::rules::{
     Capabilities, Event, Fate, Found, Key, Reader, Resource, Sending, Shown, Signal, Value, Version,
 };
-use tenure_core::{Bug, Incarnation, LeaseId, Metadata, Planted, ResourceName, ResourceView, StoreTime};
+use tenure_core::{
+    Bug, Closing, Incarnation, LeaseId, Metadata, Planted, ResourceName, ResourceView, StoreTime,
+};
 
 use crate::check::Marks;
 
 /// A real point in time, in microseconds since the beginning of the run.
 type Real = u64;
 
+#[derive(Clone)]
 pub(crate) struct Store {
     pub(crate) capabilities: Capabilities,
     records: BTreeMap<Key, Kept>,
@@ -24,7 +27,9 @@ pub(crate) struct Store {
     bereft: bool,
     /// What the store falls back to when it loses some of its data.
     pub(crate) snapshot: Option<(BTreeMap<Key, Kept>, Marks)>,
+    /// When its clock stepped last, and when somebody last began to count a span by it: a lease or a quarantine.
     pub(crate) stepped_at: Real,
+    pub(crate) span_began_at: Real,
     pub(crate) planted: Planted,
     pub(crate) commits: u64,
     pub(crate) conflicts: u64,
@@ -46,6 +51,8 @@ pub(crate) struct Applied {
     pub(crate) written: Vec<Found>,
     /// An ended lease was written, or something else that never happens.
     pub(crate) forbidden: Option<String>,
+    /// Leases that were ended for having run out.
+    pub(crate) ended: Vec<LeaseId>,
 }
 
 impl Store {
@@ -60,6 +67,7 @@ impl Store {
             bereft: false,
             snapshot: None,
             stepped_at: 0,
+            span_began_at: 0,
             planted,
             commits: 0,
             conflicts: 0,
@@ -89,6 +97,24 @@ impl Store {
         self.records.clear();
         self.bereft = true;
         self.snapshot = None;
+    }
+
+    /// Whether what it falls back to would know how long this lease may be relied upon.
+    pub(crate) fn would_know(&self, lease: LeaseId, ttl: Duration) -> bool {
+        let Some((records, _)) = &self.snapshot else { return false };
+        let longest = match records.get(&Key::Meta).map(|kept| &kept.value) {
+            Some(Value::Meta(meta)) => meta.longest,
+            _ => Duration::ZERO,
+        };
+        longest >= ttl || records.contains_key(&Key::Lease(lease))
+    }
+
+    pub(crate) fn leases(&self) -> Vec<LeaseId> {
+        let leases = self.records.keys().filter_map(|key| match key {
+            Key::Lease(lease) => Some(*lease),
+            _ => None,
+        });
+        leases.collect()
     }
 
     pub(crate) fn fall_back(&mut self, records: BTreeMap<Key, Kept>) {
@@ -160,6 +186,14 @@ impl Store {
             {
                 applied.forbidden = Some(format!("an ended lease is written: {before:?} -> {after:?}"));
             }
+            if let (Key::Lease(id), Some(Value::Lease(after))) = (key, value)
+                && after.ended.is_some_and(|ended| ended.why == Closing::Expired)
+            {
+                applied.ended.push(*id);
+            }
+            if begins_span(value.as_ref()) {
+                self.span_began_at = at;
+            }
             let revision = self.records.get(key).map_or(0, |kept| kept.revision) + 1;
             match value {
                 Some(value) => {
@@ -198,13 +232,6 @@ impl Store {
         }
     }
 
-    pub(crate) fn longest(&self) -> Option<Duration> {
-        match &self.records.get(&Key::Meta)?.value {
-            Value::Meta(meta) => Some(meta.longest),
-            _ => None,
-        }
-    }
-
     /// The ttls of all leases that are not ended.
     pub(crate) fn ttls_in_use(&self) -> BTreeSet<Duration> {
         let leases = self.records.values().filter_map(|kept| match &kept.value {
@@ -228,5 +255,16 @@ impl Store {
             }
         }
         Some(reader.view(name, resource))
+    }
+}
+
+/// Whether a lease or a quarantine counts from the stamp of this record.
+fn begins_span(value: Option<&Value>) -> bool {
+    match value {
+        Some(Value::Lease(lease)) => lease.renewed.is_none() && lease.ended.is_none(),
+        Some(Value::Meta(meta)) => {
+            meta.quarantine.as_ref().is_some_and(|quarantine| quarantine.since.is_none())
+        }
+        _ => false,
     }
 }
