@@ -98,6 +98,10 @@ pub enum Bug {
     ClaimAfterRelease,
     /// A renewal that has to be verified again is taken for that of a clone.
     OwnRenewalIsClones,
+    /// A lease that was lost, and written again for the tickets that name it, is renewed by its worker.
+    AdoptedIsRenewed,
+    /// After a new incarnation a worker stays in the queues that it has left.
+    PlacesNotLeft,
     /// The control: an owner that believes for 1.15 ttl.
     BelieveTooLong,
 }

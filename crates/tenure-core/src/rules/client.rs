@@ -923,13 +923,14 @@ impl Client {
         }
         let left = tour.names.iter().filter(|name| is_held && given_up(name));
         let places: Vec<_> = left.filter_map(|name| place_left(view, lease, name)).collect();
-        if !places.is_empty() {
+        if !places.is_empty() && !self.planted.has(Bug::PlacesNotLeft) {
             // A store that fell back shows the worker in queues that it has left.
             return Some(self.committing(env, op, places));
         }
         let seats = tour.seats.into_iter();
         if is_held {
-            let dead = !matches!(view.standing(lease), Some(Standing::Alive(_) | Standing::RunOut(_)));
+            let lives = matches!(view.standing(lease), Some(Standing::Alive(_) | Standing::RunOut(_)));
+            let dead = !lives || view.lease(lease).is_some_and(|(_, lease)| lease.is_adopted());
             let held = seats.map(|(resource, seat)| Holding {
                 resource,
                 ticket: seat.grant.ticket,

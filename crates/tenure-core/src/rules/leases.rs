@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use super::change::{Change, Decision, Signal};
 use super::keys::{Key, Version, Window};
-use super::records::{Ended, Info, Lease, MOST_TTLS, Meta, Record, Rest, TtlUse, Ttls};
+use super::records::{ADOPTED, Ended, Info, Lease, MOST_TTLS, Meta, Record, Rest, TtlUse, Ttls};
 use super::view::{Standing, View, run_out};
 use crate::message::{Closing, LeaseId, Notice, Said, Seq, Token};
 use crate::names::{Label, Metadata, ResourceName};
@@ -44,7 +44,7 @@ pub(super) fn open(view: View<'_>, opening: &Opening<'_>) -> Decision<Said> {
     match lease.lease() {
         // Somebody may have ended it since it was seen.
         Some(_) if !view.is_fresh(lease) => return Decision::Read([lease_key].into()),
-        Some(lease) if lease.ended.is_none() => return Decision::Say(Said::Opened),
+        Some(lease) if lease.ended.is_none() && !lease.is_adopted() => return Decision::Say(Said::Opened),
         Some(_) => return Decision::Say(Said::Gone),
         None => {}
     }
@@ -157,6 +157,7 @@ pub(super) fn renew(
     let key = Key::Lease(id);
     let Some(record) = view.get(&key) else { return Decision::Read([key].into()) };
     let lease = match record.lease() {
+        Some(lease) if lease.is_adopted() && view.is_fresh(record) => return Decision::Say(Said::Gone),
         Some(lease) if lease.ended.is_none() || view.planted.has(Bug::RenewalRecreatesLease) => lease,
         _ if view.is_fresh(record) => return Decision::Say(Said::Gone),
         _ => return Decision::Read([key].into()),
@@ -217,7 +218,8 @@ pub(super) fn end_run_out(view: &View<'_>, id: LeaseId) -> Option<Change> {
     Some(Change { essential: true, urgent: true, ..change })
 }
 
-/// Writes a lease that a seat names and that does not exist: it runs out like any other.
+/// Writes a lease that a seat names and that does not exist: it runs out like any other, and its worker does not get it
+/// back. What else was lost with it nobody can tell.
 pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
     let (_, meta) = view.meta()?;
     let label = Label::new("unknown").ok()?;
@@ -226,7 +228,7 @@ pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
         label,
         opened: None,
         renewed: None,
-        seq: Seq(0),
+        seq: if view.planted.has(Bug::AdoptedIsRenewed) { Seq(0) } else { ADOPTED },
         notices: Vec::new(),
         all: false,
         ended: None,

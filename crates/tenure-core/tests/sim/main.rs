@@ -50,6 +50,8 @@ const BUGS: &[(Bug, &str)] = &[
     (Bug::LongestForgotten, "the longest ttl is forgotten over two lives"),
     (Bug::OldQuarantineStands, "a quarantine that is over counts for those who come later"),
     (Bug::ClaimAfterRelease, "a claim that is under way takes a ticket after the worker has left"),
+    (Bug::AdoptedIsRenewed, "a lease that was lost comes back to its worker"),
+    (Bug::PlacesNotLeft, "a worker stays in queues that it has left"),
     (Bug::BelieveTooLong, "control: an owner believes for 1.15 ttl"),
 ];
 
