@@ -221,8 +221,8 @@ pub struct Operation {
     /// What was only expected by changes that have been applied, where the store cannot compare what it does not write.
     verify: Vec<Unverified>,
     verified: bool,
-    /// The version of what was applied last.
-    wrote: Option<Version>,
+    /// The versions of what was sent for its parts, whether it was applied or not.
+    wrote: Vec<Version>,
 }
 
 /// A look at every resource that a lease may own, some at a time.
@@ -337,7 +337,7 @@ impl Client {
             shown: None,
             verify: Vec::new(),
             verified: false,
-            wrote: None,
+            wrote: Vec::new(),
         }
     }
 
@@ -827,7 +827,7 @@ impl Client {
                 leases::open(view, &Opening { id, ttl: *ttl, label, metadata, witness }).map(Said1::Said)
             }
             Call::Renew => {
-                leases::renew(view, id, seq, (op.attempts, op.wrote), &mine.settled).map(Said1::Said)
+                leases::renew(view, id, seq, (op.attempts, &op.wrote), &mine.settled).map(Said1::Said)
             }
             Call::Close(why) => match self.last_releases(view, id, *why) {
                 Some(releases) if !releases.is_empty() => Decision::First(releases),
@@ -979,6 +979,7 @@ impl Client {
             if let Some(lease) = op.lease() {
                 self.doubt(order, lease, &sending);
             }
+            op.wrote.extend(part.map(|_| version));
             sent.push((part, sending, said));
         }
         let sending = sent.iter().map(|(_, sending, _)| sending.clone()).collect();
@@ -1163,7 +1164,7 @@ impl Operation {
     fn live_in(&mut self, life: Option<Incarnation>) {
         if self.life != life && matches!(self.act, Act::Call(..)) {
             self.parts.fill(Part::Open);
-            (self.tour, self.wrote, self.verified) = (None, None, false);
+            (self.tour, self.verified) = (None, false);
             self.verify.clear();
         }
         self.life = life;
@@ -1183,7 +1184,6 @@ impl Operation {
     /// A change was applied: its part is settled, unless what it only expected has to be looked at once more.
     fn applied(&mut self, capabilities: Capabilities, part: Option<usize>, sending: &Sending, said: Said1) {
         let Some(part) = part else { return };
-        self.wrote = Some(sending.version);
         let only_expected: Vec<(Key, Version)> = sending.change.only_expected().cloned().collect();
         if capabilities.together || only_expected.is_empty() {
             self.parts[part] = Part::Settled(said);

@@ -145,13 +145,13 @@ pub(super) fn drop_unused(view: &View<'_>, in_use: &BTreeSet<Duration>, linger: 
     Some(Change::of(Key::Ttls, record.version, kept).and(Key::Meta, meta_record.version, meta))
 }
 
-/// Extends the lease. `settled` says up to which token the notices of a resource are done with, `wrote` which version of
-/// the lease this very request has written already.
+/// Extends the lease. `settled` says up to which token the notices of a resource are done with, `wrote` which versions
+/// of the lease this very request has sent already.
 pub(super) fn renew(
     view: View<'_>,
     id: LeaseId,
     seq: Seq,
-    (attempt, wrote): (u32, Option<Version>),
+    (attempt, wrote): (u32, &[Version]),
     settled: &BTreeMap<ResourceName, Token>,
 ) -> Decision<Said> {
     let key = Key::Lease(id);
@@ -162,7 +162,7 @@ pub(super) fn renew(
         _ if view.is_fresh(record) => return Decision::Say(Said::Gone),
         _ => return Decision::Read([key].into()),
     };
-    let own = wrote == Some(record.version) && !view.planted.has(Bug::OwnRenewalIsClones);
+    let own = wrote.contains(&record.version) && !view.planted.has(Bug::OwnRenewalIsClones);
     if lease.seq >= seq && !own && !view.planted.has(Bug::ClonesAreOurselves) {
         // Somebody else renews this lease.
         return match view.is_fresh(record) {

@@ -164,6 +164,11 @@ impl Plan {
         (self.workers, self.resources) = (rng.range(2, 5) as usize, rng.range(1, 3) as usize);
         (self.tickets, self.tickets_change) = (1, rng.chance(300));
         self.shared = *rng.pick(&[0, 500]);
+        if rng.chance(300) {
+            // The longest grows now and then.
+            let base = self.ttls[0];
+            self.ttls = (8..13).map(|part| base * part / 8).collect();
+        }
         self.chore_every = self.longest() / *rng.pick(&[12, 48]);
         self.wish_every = self.longest() / *rng.pick(&[3, 12]);
         self.short(Theme::Clock)

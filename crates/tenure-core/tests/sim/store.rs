@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure_core::rules::{
-    Capabilities, Event, Fate, Found, Key, Reader, Resource, Sending, Shown, Signal, Value, Version,
+    Capabilities, Event, Fate, Found, Key, Meta, Reader, Resource, Sending, Shown, Signal, Value, Version,
 };
 use tenure_core::{
     Bug, Closing, Incarnation, LeaseId, Metadata, Planted, ResourceName, ResourceView, StoreTime,
@@ -30,6 +30,8 @@ pub(crate) struct Store {
     /// When its clock stepped last, and when somebody last began to count a span by it: a lease or a quarantine.
     pub(crate) stepped_at: Real,
     pub(crate) span_began_at: Real,
+    /// When each quarantine began.
+    quarantines: BTreeMap<u64, Real>,
     pub(crate) planted: Planted,
     pub(crate) commits: u64,
     pub(crate) conflicts: u64,
@@ -51,6 +53,8 @@ pub(crate) struct Applied {
     pub(crate) written: Vec<Found>,
     /// An ended lease was written, or something else that never happens.
     pub(crate) forbidden: Option<String>,
+    /// A quarantine was over too soon.
+    pub(crate) too_short: Option<String>,
     /// Leases that were ended for having run out.
     pub(crate) ended: Vec<LeaseId>,
 }
@@ -68,6 +72,7 @@ impl Store {
             snapshot: None,
             stepped_at: 0,
             span_began_at: 0,
+            quarantines: BTreeMap::new(),
             planted,
             commits: 0,
             conflicts: 0,
@@ -191,6 +196,9 @@ impl Store {
             {
                 applied.ended.push(*id);
             }
+            if let (Key::Meta, Some(Value::Meta(after))) = (key, value) {
+                applied.too_short = self.note_quarantine(at, after).or(applied.too_short);
+            }
             if begins_span(value.as_ref()) {
                 self.span_began_at = at;
             }
@@ -212,6 +220,19 @@ impl Store {
             applied.signals = change.signals.clone();
         }
         (Fate::Done(stamp), applied)
+    }
+
+    /// A quarantine lasts for the longest ttl, by any clock.
+    fn note_quarantine(&mut self, at: Real, after: &Meta) -> Option<String> {
+        if let Some(quarantine) = &after.quarantine {
+            self.quarantines.entry(quarantine.mark).or_insert(at);
+            return None;
+        }
+        let Value::Meta(before) = &self.records.get(&Key::Meta)?.value else { return None };
+        let began = self.quarantines.get(&before.quarantine.as_ref()?.mark)?;
+        let lasted = Duration::from_micros(at - began);
+        let least = before.longest * 88 / 100;
+        (lasted < least).then(|| format!("a quarantine of {:?} is over after {lasted:?}", before.longest))
     }
 
     // ---- for those who look from outside ---------------------------------------------------------------------

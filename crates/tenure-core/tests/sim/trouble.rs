@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_core::rules::{Act, Env, Found, Key, Record, Reply as Answered, Step};
 use tenure_core::*;
 
-use crate::actor::{Actor, Cut};
+use crate::actor::{Actor, Cut, News};
 use crate::check::Marks;
 use crate::plan::{Restarts, Theme};
 use crate::rng::Rng;
@@ -54,11 +54,20 @@ impl World {
             0..=2 => self.cut_off(actor),
             3 | 4 => self.freeze(actor, false),
             5 => self.freeze(actor, true),
-            6 | 7 => self.crash(actor),
-            8 | 9 if self.plan.restarts != Restarts::Never && !self.store.down => self.store_down(),
-            8 if self.plan.theme == Theme::OldPrimary => self.fail_over(),
+            6 | 7 if self.plan.theme != Theme::Clock => self.crash(actor),
+            8 | 9
+                if self.plan.theme != Theme::Clock
+                    && self.plan.restarts != Restarts::Never
+                    && !self.store.down =>
+            {
+                self.store_down()
+            }
+            9 if self.plan.theme == Theme::OldPrimary => self.fail_over(),
+            6..=9 if self.plan.theme == Theme::Clock && self.rng.chance(600) => self.blink_scene(),
             10 | 11 if self.plan.steps => self.step(),
             10 if self.plan.wipes && !self.store.down => self.wipe(),
+            7 => self.crash(actor),
+            8 if self.plan.restarts != Restarts::Never && !self.store.down => self.store_down(),
             _ => self.cut_off(actor),
         }
         if self.plan.restarts >= Restarts::SomeLost && self.rng.chance(300) {
@@ -100,11 +109,21 @@ impl World {
         let both = self.rng.chance(400);
         let requests = self.rng.chance(500);
         let cut = Cut { requests: both || requests, answers: both || !requests };
+        let span = self.rng.range(0, 3 * self.plan.longest());
+        self.cut(index, cut, span);
+    }
+
+    fn cut(&mut self, index: usize, cut: Cut, span: u64) {
         for mate in self.mates(index) {
             self.actors[mate].cut = cut;
         }
-        let span = self.rng.range(0, 3 * self.plan.longest());
         self.after(span, Event::Heal(index));
+    }
+
+    pub(crate) fn cut_for(&mut self, index: usize, span: u64) {
+        if !self.is_sheltered(index) {
+            self.cut(index, Cut { requests: true, answers: true }, span);
+        }
     }
 
     pub(crate) fn heal(&mut self, index: usize) {
@@ -214,6 +233,18 @@ impl World {
         // An older life of the store does not come back from here on.
         self.store.lose_all();
         self.check.data_lost(&Marks::new(), !self.plan.steps);
+        if self.plan.theme == Theme::Losses {
+            // Those who rely on the longest ttl do not hear of it, and newcomers do not know.
+            let longest = self.plan.longest();
+            for index in 0..self.actors.len() {
+                let rely = self.actors[index].timing.ttl().as_micros() as u64 == longest;
+                if rely && !self.actors[index].owned.is_empty() && self.rng.chance(700) {
+                    self.cut_for(index, longest);
+                }
+            }
+            self.after(1, Event::Rumour);
+            self.join();
+        }
     }
 
     fn next_life(&mut self) -> u128 {
@@ -269,6 +300,7 @@ impl World {
         if self.trouble.new_primary.is_some() {
             return;
         }
+        self.check.lives_return = true;
         let mut new = self.store.clone();
         new.incarnation = self.next_life();
         self.trouble.old_life = Some(Incarnation(self.store.incarnation));
@@ -356,13 +388,54 @@ impl World {
         if self.trouble.blink || !rested {
             return;
         }
-        self.store.stepped_at = self.at;
-        self.store.offset += by;
         if self.rng.chance(600) {
-            self.trouble.blink = true;
             let span = *self.rng.pick(&[longest / 50, longest / 10, longest / 2]);
-            let soon = self.rng.range(1, span);
-            self.after(soon, Event::ClockRight(-by));
+            let span = self.rng.range(1, span);
+            self.blink(by, span);
+        } else {
+            (self.store.stepped_at, self.store.offset) = (self.at, self.store.offset + by);
+        }
+    }
+
+    /// The clock is wrong for so long.
+    pub(crate) fn blink(&mut self, by: i64, span: u64) {
+        let rested = self.at >= self.store.stepped_at + 2 * self.plan.longest();
+        if self.trouble.blink || !rested || self.calm {
+            return;
+        }
+        self.trouble.blink = true;
+        (self.store.stepped_at, self.store.offset) = (self.at, self.store.offset + by);
+        self.after(span, Event::ClockRight(-by));
+    }
+
+    /// Everybody has just looked when the clock goes back, something is done while it is back, and everybody looks again when it
+    /// is right.
+    fn blink_scene(&mut self) {
+        if self.rng.chance(200) && !self.store.down && self.plan.restarts != Restarts::Never {
+            self.store_back(Restarts::Whole);
+        }
+        let by = self.rng.range(1_000 * MILLI, (40 * self.plan.longest()).max(2_000 * MILLI));
+        let (soon, span) = (self.rng.range(MILLI, 12 * MILLI), self.rng.range(MILLI, 20 * MILLI));
+        self.after(1, Event::Rumour);
+        self.after(soon, Event::Blink(-(by as i64), span));
+        for _ in 0..3 {
+            let when = soon + self.rng.range(0, span);
+            let what = if self.rng.chance(500) { Event::OneChore } else { Event::OneWish };
+            self.after(when, what);
+        }
+        if self.rng.chance(300) && self.actors.iter().filter(|actor| !actor.crashed).count() < 8 {
+            self.join();
+        }
+        self.after(soon + span + 1, Event::Rumour);
+    }
+
+    /// Hints may come for no reason.
+    pub(crate) fn rumour(&mut self) {
+        for index in 0..self.actors.len() {
+            let resource = self.rng.pick(&self.names).clone();
+            if !self.actors[index].crashed && self.rng.chance(700) {
+                self.send_to_process(index, News::Input(Input::Hinted { resource, after: Duration::ZERO }));
+            }
         }
     }
 
@@ -409,6 +482,15 @@ impl World {
             self.wish_for(index, resource);
         }
         self.after_random(self.plan.wish_every, Event::Wish);
+    }
+
+    /// An operator asks an owner to hand over.
+    pub(crate) fn one_wish(&mut self) {
+        let resource = self.rng.pick(&self.names).clone();
+        let owner = self.actors.iter().find_map(|actor| Some(actor.owned.get(&resource)?.token));
+        if let Some(token) = owner.filter(|_| !self.calm) {
+            self.operate_somehow(Act::Ask(resource, token, None));
+        }
     }
 
     /// Something that a user may want of a worker in any state.
@@ -470,12 +552,30 @@ impl World {
         }
     }
 
+    /// At times the store falls back to what it had when several resources were claimed.
+    pub(crate) fn fall_back_soon(&mut self, request: &Request) {
+        if let Call::Claim(wants) = &request.call
+            && wants.len() > 1
+            && self.plan.theme == Theme::Fallbacks
+            && !self.is_calm()
+            && self.rng.chance(50)
+        {
+            self.store.snapshot = Some((self.store.records(), self.check.marks()));
+            let soon = self.rng.range(2 * MILLI, 20 * MILLI);
+            self.after(soon, Event::StoreBack(Restarts::SomeLost));
+        }
+    }
+
     /// A process does something in the background, beside its workers.
     pub(crate) fn chore(&mut self) {
         if self.calm {
             return;
         }
         self.after_random(self.plan.chore_every, Event::Chore);
+        self.one_chore();
+    }
+
+    pub(crate) fn one_chore(&mut self) {
         let index = self.rng.range(0, self.actors.len() as u64) as usize;
         if !self.actors[index].is_up() {
             return;

@@ -11,7 +11,7 @@ use tenure_core::*;
 
 use crate::actor::{Actor, Asking, Clocks, News, Reply, Work};
 use crate::check::{Checker, Sight};
-use crate::plan::{Plan, Restarts};
+use crate::plan::{Plan, Restarts, Theme};
 use crate::rng::Rng;
 use crate::store::{Applied, Store};
 use crate::trouble::Trouble;
@@ -71,6 +71,12 @@ pub(crate) enum Event {
     Fault,
     Wish,
     Chore,
+    OneChore,
+    OneWish,
+    /// Hints that mean nothing reach everybody.
+    Rumour,
+    /// The clock is wrong for a moment.
+    Blink(i64, u64),
     Leave(usize, ResourceName),
 }
 
@@ -177,6 +183,10 @@ impl World {
             Event::Fault => self.fault(),
             Event::Wish => self.wish(),
             Event::Chore => self.chore(),
+            Event::OneChore => self.one_chore(),
+            Event::OneWish => self.one_wish(),
+            Event::Rumour => self.rumour(),
+            Event::Blink(by, span) => self.blink(by, span),
             Event::Leave(actor, resource) => self.worker_gets(actor, Input::Leave(resource)),
         }
     }
@@ -266,6 +276,9 @@ impl World {
     pub(crate) fn applied(&mut self, actor: usize, life: Incarnation, applied: Applied) {
         if let Some(what) = applied.forbidden {
             self.check.fail("S6", self.at, what);
+        }
+        if let Some(what) = applied.too_short {
+            self.check.fail("S3", self.at, what);
         }
         for lease in applied.ended {
             self.see_end(lease);
@@ -400,7 +413,7 @@ impl World {
         }
     }
 
-    fn send_to_process(&mut self, actor: usize, news: News) {
+    pub(crate) fn send_to_process(&mut self, actor: usize, news: News) {
         if self.actors[actor].cut.answers {
             return;
         }
@@ -483,10 +496,14 @@ impl World {
                         return;
                     }
                 }
+                let cut = self.plan.theme == Theme::SlowAnswers && !self.calm && self.rng.chance(30);
                 // An answer to this message that comes once more is not heard.
                 held.trip += 1;
                 actor.asking.insert(asking, held);
                 self.ask_on(index, asking);
+                if cut {
+                    self.cut_for(index, 3 * self.plan.longest() / 2);
+                }
             }
         }
     }
@@ -584,6 +601,7 @@ impl World {
             Output::Send(request) => {
                 self.check_send(index, &request);
                 self.leave_soon(index, &request);
+                self.fall_back_soon(&request);
                 self.ask(index, Act::Call(request, None));
             }
             Output::Trust(until) => {
@@ -688,6 +706,10 @@ impl World {
     }
 
     fn stop(&mut self, index: usize, resource: ResourceName, token: Token, ending: Ending) {
+        // Where a renewal has to be verified, a notice that comes in between looks like one.
+        if ending == Ending::Cloned && self.plan.together {
+            self.check.fail("S6", self.at, format!("{resource}: {index} takes itself for a clone"));
+        }
         let actor = &mut self.actors[index];
         actor.owned.remove(&resource);
         let span = if ending.is_gentle() {

@@ -581,3 +581,21 @@ fn a_worker_that_has_stepped_down_keeps_its_place_in_older_data() {
     assert_eq!(held, Said::Held(vec![]));
     assert!(world.resource().waits(A));
 }
+
+// A renewal is applied; the store restarts with its data, and another request of the process hears of the new life first.
+#[test]
+fn a_renewal_that_is_answered_after_a_restart_is_not_taken_for_a_clones() {
+    let mut world = World::owned_by_a();
+    let mut client = world.client(A);
+    let request = world.request(A, Call::Renew);
+    let (mut operation, life, sendings) = world.begin(&mut client, request);
+    let (fates, before) = (world.commit(life, &sendings), world.shown());
+    world.life = Incarnation(2);
+    let (mut client, _) = world.run(client, Act::Wishes(B));
+
+    let env = world.env();
+    client.committed(&env, &mut operation, before, fates);
+    let Reply::Answer(answer) = world.finish(&mut client, operation) else { panic!() };
+
+    assert!(matches!(answer.said, Said::Kept { .. }), "{:?}", answer.said);
+}
