@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) tickets: u32,
     /// The ttl of a worker is one of these, in microseconds.
     pub(crate) ttls: Vec<u64>,
+    /// By how much the ttls of newcomers may grow beyond these.
+    pub(crate) growth: u64,
     /// How far clock rates may lie from true, in millionths to either side.
     pub(crate) band: u64,
     /// Which part of the margin the work uses up after it was told to stop, in permille.
@@ -121,6 +123,7 @@ impl Plan {
             resources: rng.range(1, 5) as usize,
             tickets: rng.range(1, 5) as u32,
             ttls,
+            growth: 0,
             band,
             margin_use,
             loss: *rng.pick(&[0, 10, 50, 200]),
@@ -164,10 +167,10 @@ impl Plan {
         (self.workers, self.resources) = (rng.range(2, 5) as usize, rng.range(1, 3) as usize);
         (self.tickets, self.tickets_change) = (1, rng.chance(300));
         self.shared = *rng.pick(&[0, 500]);
-        if rng.chance(300) {
-            // The longest grows now and then.
-            let base = self.ttls[0];
-            self.ttls = (8..13).map(|part| base * part / 8).collect();
+        if rng.chance(400) {
+            self.ttls.truncate(1);
+            self.growth = self.ttls[0] / 2;
+            self.restarts = Restarts::Whole;
         }
         self.chore_every = self.longest() / *rng.pick(&[12, 48]);
         self.wish_every = self.longest() / *rng.pick(&[3, 12]);
@@ -232,7 +235,7 @@ impl Plan {
     }
 
     pub(crate) fn longest(&self) -> u64 {
-        self.ttls.iter().copied().max().unwrap_or(0)
+        self.ttls.iter().copied().max().unwrap_or(0) + self.growth
     }
 
     pub(crate) fn timing(&self, rng: &mut Rng) -> Timing {

@@ -22,6 +22,8 @@ pub(crate) struct Trouble {
     pub(crate) old_record: Option<Found>,
     /// Until then nothing else fails.
     pub(crate) calm_until: Real,
+    /// By how much the ttls of newcomers have grown.
+    grown: u64,
     /// The clock is back or ahead for a moment.
     blink: bool,
     /// Who knows the longest ttl and tells it to a store that has lost everything: nothing happens to this process until then.
@@ -139,9 +141,12 @@ impl World {
 
     /// The process stands still, at times because its machine sleeps.
     pub(crate) fn freeze_for(&mut self, index: usize, span: u64, asleep: bool) {
-        if !self.actors[index].is_up() || self.is_sheltered(index) {
-            return;
+        if self.actors[index].is_up() && !self.is_sheltered(index) {
+            self.stand_still(index, span, asleep);
         }
+    }
+
+    fn stand_still(&mut self, index: usize, span: u64, asleep: bool) {
         let until = self.at + span;
         for mate in self.mates(index) {
             self.actors[mate].frozen_until = Some(until);
@@ -197,7 +202,7 @@ impl World {
         self.after(span, Event::StoreBack(how));
         if how == Restarts::AllLost && self.rng.chance(300) {
             // Once more, before everybody has heard of it.
-            let soon = span + self.rng.range(1, 5 * MILLI);
+            let soon = span + self.rng.range(1, 20 * MILLI);
             self.after(soon, Event::StoreBack(how));
         }
     }
@@ -234,17 +239,34 @@ impl World {
         self.store.lose_all();
         self.check.data_lost(&Marks::new(), !self.plan.steps);
         if self.plan.theme == Theme::Losses {
-            // Those who rely on the longest ttl do not hear of it, and newcomers do not know.
-            let longest = self.plan.longest();
-            for index in 0..self.actors.len() {
-                let rely = self.actors[index].timing.ttl().as_micros() as u64 == longest;
-                if rely && !self.actors[index].owned.is_empty() && self.rng.chance(700) {
-                    self.cut_for(index, longest);
-                }
-            }
-            self.after(1, Event::Rumour);
-            self.join();
+            self.newcomer_first();
         }
+    }
+
+    /// Newcomers with the shortest ttl are there first; those who rely on the longest do not hear of the loss.
+    fn newcomer_first(&mut self) {
+        let (longest, shortest) = (self.plan.longest(), self.plan.ttls[0]);
+        let witness = self.trouble.witness.map(|(process, _)| process);
+        for index in 0..self.actors.len() {
+            if Some(self.actors[index].process) != witness {
+                let span = self.rng.range(shortest / 2, longest);
+                self.cut_for(index, span);
+            } else if self.actors[index].is_up() {
+                let span = self.rng.range(MILLI, 14 * MILLI);
+                self.stand_still(index, span, false);
+            }
+        }
+        if self.actors.iter().filter(|actor| !actor.crashed).count() < 8 {
+            self.newcomer(shortest);
+        }
+    }
+
+    /// A new process with a worker of this ttl.
+    fn newcomer(&mut self, ttl: u64) {
+        let ttls = std::mem::replace(&mut self.plan.ttls, vec![ttl]);
+        let shared = std::mem::replace(&mut self.plan.shared, 0);
+        self.join();
+        (self.plan.ttls, self.plan.shared) = (ttls, shared);
     }
 
     fn next_life(&mut self) -> u128 {
@@ -411,22 +433,35 @@ impl World {
     /// Everybody has just looked when the clock goes back, something is done while it is back, and everybody looks again when it
     /// is right.
     fn blink_scene(&mut self) {
-        if self.rng.chance(200) && !self.store.down && self.plan.restarts != Restarts::Never {
+        let longest = self.plan.longest();
+        let grows = self.plan.growth > 0 && !self.store.down && self.rng.chance(500);
+        if grows {
             self.store_back(Restarts::Whole);
         }
         let by = self.rng.range(1_000 * MILLI, (40 * self.plan.longest()).max(2_000 * MILLI));
-        let (soon, span) = (self.rng.range(MILLI, 12 * MILLI), self.rng.range(MILLI, 20 * MILLI));
-        self.after(1, Event::Rumour);
+        let (mut soon, span) = (self.rng.range(MILLI, 12 * MILLI), self.rng.range(MILLI, 20 * MILLI));
+        if grows {
+            // In the quarantine, when all have settled.
+            soon = self.rng.range(longest / 4, 3 * longest / 4);
+            self.after(soon + 1, Event::Newcomer);
+        }
+        self.after(soon / 2, Event::Rumour);
         self.after(soon, Event::Blink(-(by as i64), span));
         for _ in 0..3 {
             let when = soon + self.rng.range(0, span);
             let what = if self.rng.chance(500) { Event::OneChore } else { Event::OneWish };
             self.after(when, what);
         }
-        if self.rng.chance(300) && self.actors.iter().filter(|actor| !actor.crashed).count() < 8 {
-            self.join();
-        }
         self.after(soon + span + 1, Event::Rumour);
+    }
+
+    /// Somebody comes with a ttl that is longer than all before.
+    pub(crate) fn longer_newcomer(&mut self) {
+        if self.calm || self.actors.iter().filter(|actor| !actor.crashed).count() >= 8 {
+            return;
+        }
+        self.trouble.grown = (self.trouble.grown + MILLI).min(self.plan.growth);
+        self.newcomer(self.plan.ttls[0] + self.trouble.grown);
     }
 
     /// Hints may come for no reason.

@@ -73,6 +73,7 @@ pub(crate) enum Event {
     Chore,
     OneChore,
     OneWish,
+    Newcomer,
     /// Hints that mean nothing reach everybody.
     Rumour,
     /// The clock is wrong for a moment.
@@ -185,6 +186,7 @@ impl World {
             Event::Chore => self.chore(),
             Event::OneChore => self.one_chore(),
             Event::OneWish => self.one_wish(),
+            Event::Newcomer => self.longer_newcomer(),
             Event::Rumour => self.rumour(),
             Event::Blink(by, span) => self.blink(by, span),
             Event::Leave(actor, resource) => self.worker_gets(actor, Input::Leave(resource)),
