@@ -8,7 +8,7 @@ use tenure_core::{
     Grant, Incarnation, Input, Label, LeaseId, Metadata, Moment, Planted, ResourceName, Timing, Token, Worker,
 };
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Theme};
 use crate::rng::Rng;
 
 #[derive(Debug)]
@@ -197,7 +197,12 @@ impl Clocks {
                 _ => rng.range(1_000_000 - band, 1_000_000 + band + 1),
             }
         };
-        let (boot_rate, mut raw_rate) = (rate(rng), rate(rng));
+        let (mut boot_rate, mut raw_rate) = (rate(rng), rate(rng));
+        if plan.theme == Theme::SlowAnswers {
+            // As far apart as may be.
+            boot_rate = if rng.chance(500) { 1_000_000 - band } else { 1_000_000 + band };
+            raw_rate = boot_rate;
+        }
         if plan.wild && rng.chance(700) {
             raw_rate = rng.range(1_000_000, 1_500_000);
         }

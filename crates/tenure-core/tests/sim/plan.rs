@@ -194,7 +194,8 @@ impl Plan {
         self.with_few_drifts(rng);
         (self.workers, self.resources) = (rng.range(2, 5) as usize, rng.range(2, 7) as usize);
         self.tickets = rng.range(1, 3) as u32;
-        (self.slowness, self.slow_answers) = *rng.pick(&[(100, 100), (250, 100), (100, 250)]);
+        (self.slowness, self.slow_answers) = *rng.pick(&[(20, 20), (100, 100), (250, 100), (100, 250)]);
+        self.loss = *rng.pick(&[0, 10, 50]);
         (self.leaves_soon, self.stays_away) = (30, 300);
         (self.fault_every, self.wish_every) = (self.longest() / 8, self.longest() / 24);
         self.short(Theme::Fallbacks)

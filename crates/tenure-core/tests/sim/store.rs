@@ -114,6 +114,12 @@ impl Store {
         longest >= ttl || records.contains_key(&Key::Lease(lease))
     }
 
+    /// Whether the lease was last written by whoever renews it.
+    pub(crate) fn is_as_renewed(&self, lease: LeaseId) -> bool {
+        let kept = self.records.get(&Key::Lease(lease)).map(|kept| &kept.value);
+        matches!(kept, Some(Value::Lease(lease)) if lease.renewed.is_none())
+    }
+
     pub(crate) fn leases(&self) -> Vec<LeaseId> {
         let leases = self.records.keys().filter_map(|key| match key {
             Key::Lease(lease) => Some(*lease),

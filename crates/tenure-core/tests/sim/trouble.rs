@@ -22,6 +22,10 @@ pub(crate) struct Trouble {
     pub(crate) old_record: Option<Found>,
     /// Until then nothing else fails.
     pub(crate) calm_until: Real,
+    /// A request whose later messages are slow.
+    pub(crate) lagging: Option<u64>,
+    /// In which life of the store it was begun.
+    pub(crate) lagging_from: u128,
     /// By how much the ttls of newcomers have grown.
     grown: u64,
     /// The clock is back or ahead for a moment.
@@ -200,7 +204,7 @@ impl World {
         let quick = self.rng.chance(500) || self.trouble.witness.is_some_and(|(_, until)| self.at < until);
         let span = self.rng.range(0, if quick { 5 * MILLI } else { 2 * self.plan.longest() });
         self.after(span, Event::StoreBack(how));
-        if how == Restarts::AllLost && self.rng.chance(300) {
+        if how == Restarts::AllLost && self.rng.chance(600) {
             // Once more, before everybody has heard of it.
             let soon = span + self.rng.range(1, 20 * MILLI);
             self.after(soon, Event::StoreBack(how));
@@ -252,12 +256,20 @@ impl World {
                 let span = self.rng.range(shortest / 2, longest);
                 self.cut_for(index, span);
             } else if self.actors[index].is_up() {
-                let span = self.rng.range(MILLI, 14 * MILLI);
+                let span = self.rng.range(4 * MILLI, 14 * MILLI);
                 self.stand_still(index, span, false);
+                self.after(span + 1, Event::Look(index));
             }
         }
         if self.actors.iter().filter(|actor| !actor.crashed).count() < 8 {
             self.newcomer(shortest);
+        }
+    }
+
+    /// The process of this worker asks the store for something.
+    pub(crate) fn look(&mut self, index: usize) {
+        if let Some(lease) = self.actors[index].worker.lease().filter(|_| self.actors[index].is_up()) {
+            self.ask(index, Act::Wishes(lease));
         }
     }
 
@@ -593,11 +605,28 @@ impl World {
             && wants.len() > 1
             && self.plan.theme == Theme::Fallbacks
             && !self.is_calm()
-            && self.rng.chance(50)
+            && self.rng.chance(200)
         {
             self.store.snapshot = Some((self.store.records(), self.check.marks()));
             let soon = self.rng.range(2 * MILLI, 20 * MILLI);
             self.after(soon, Event::StoreBack(Restarts::SomeLost));
+            // The number of what is asked next.
+            self.trouble.lagging = Some(self.next_asking());
+            self.trouble.lagging_from = self.store.incarnation;
+        }
+    }
+
+    /// At times a worker leaves everything, and claims it again just before it renews its lease the next time.
+    pub(crate) fn claim_late(&mut self, index: usize, request: &Request) {
+        let late = request.call == Call::Renew && self.plan.theme == Theme::Fallbacks;
+        if !late || self.is_calm() || !self.rng.chance(100) {
+            return;
+        }
+        let renews = self.actors[index].real(self.actors[index].timing.renew());
+        let before = self.rng.range(2 * MILLI, 25 * MILLI);
+        for resource in self.names.clone() {
+            self.after(MILLI, Event::Leave(index, resource.clone()));
+            self.after(renews.saturating_sub(before).max(2 * MILLI), Event::Enter(index, resource));
         }
     }
 

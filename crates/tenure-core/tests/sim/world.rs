@@ -74,6 +74,7 @@ pub(crate) enum Event {
     OneChore,
     OneWish,
     Newcomer,
+    Look(usize),
     /// Hints that mean nothing reach everybody.
     Rumour,
     /// The clock is wrong for a moment.
@@ -104,6 +105,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let plan = Plan::of(&mut rng);
         let rate = match rng.range(0, 3) {
+            _ if plan.theme == Theme::SlowAnswers => 1_000_000 + plan.band,
             0 => 1_000_000 - plan.band,
             1 => 1_000_000 + plan.band,
             _ => rng.range(1_000_000 - plan.band, 1_000_000 + plan.band + 1),
@@ -186,6 +188,7 @@ impl World {
             Event::Chore => self.chore(),
             Event::OneChore => self.one_chore(),
             Event::OneWish => self.one_wish(),
+            Event::Look(actor) => self.look(actor),
             Event::Newcomer => self.longer_newcomer(),
             Event::Rumour => self.rumour(),
             Event::Blink(by, span) => self.blink(by, span),
@@ -265,6 +268,9 @@ impl World {
                     return None;
                 }
                 fates.push(fate);
+            } else if !alone && self.plan.theme == Theme::Fallbacks && !self.calm && self.rng.chance(150) {
+                // One of several is refused for no reason.
+                fates.push(Fate::Conflict(Vec::new()));
             } else {
                 let (fate, applied) = self.store.commit(self.at, life, &sending, 0..puts);
                 self.applied(actor, life, applied);
@@ -410,6 +416,10 @@ impl World {
         if again {
             self.after(other, Event::ToStore(actor, sent.clone()));
         }
+        // One that was about to be answered when the store fell back takes its time.
+        let lags = self.trouble.lagging == Some(sent.asking) && !self.calm;
+        let lags = lags && self.store.incarnation != self.trouble.lagging_from;
+        let delay = if lags { self.rng.range(0, self.plan.longest() / 5) } else { delay };
         if send {
             self.after(delay, Event::ToStore(actor, sent));
         }
@@ -517,6 +527,11 @@ impl World {
         Env { at, wall, jitter: self.rng.next() as u16, chance }
     }
 
+    /// The number of what is asked next.
+    pub(crate) fn next_asking(&self) -> u64 {
+        self.serial + 1
+    }
+
     /// Begins to ask the store for something.
     pub(crate) fn ask(&mut self, index: usize, act: Act) {
         let env = self.env(index);
@@ -604,6 +619,7 @@ impl World {
                 self.check_send(index, &request);
                 self.leave_soon(index, &request);
                 self.fall_back_soon(&request);
+                self.claim_late(index, &request);
                 self.ask(index, Act::Call(request, None));
             }
             Output::Trust(until) => {
@@ -658,9 +674,9 @@ impl World {
         }
         if let Call::Release(leaves) = &request.call {
             for leave in leaves {
-                self.released_at.insert(leave.resource.clone(), self.at);
                 let seat = self.store.resource(&leave.resource).and_then(|r| r.seat_of(request.lease));
                 if let Some(token) = seat.map(|seat| seat.grant.token) {
+                    self.released_at.insert(leave.resource.clone(), self.at);
                     self.check.given_up(&leave.resource, token);
                 }
             }
@@ -708,8 +724,10 @@ impl World {
     }
 
     fn stop(&mut self, index: usize, resource: ResourceName, token: Token, ending: Ending) {
-        // Where a renewal has to be verified, a notice that comes in between looks like one.
-        if ending == Ending::Cloned && self.plan.together {
+        // A notice that comes between a renewal and another attempt at it looks like one.
+        let lease = self.actors[index].works.get(&resource).and_then(|work| work.lease);
+        let renewed = lease.is_some_and(|lease| self.store.is_as_renewed(lease));
+        if ending == Ending::Cloned && self.plan.together && renewed {
             self.check.fail("S6", self.at, format!("{resource}: {index} takes itself for a clone"));
         }
         let actor = &mut self.actors[index];
