@@ -201,10 +201,10 @@ fn lose_the_next_in_line(world: &mut World) -> bool {
     world.run_until(world.at + HOP);
     world.worker_gets(owner, Input::StepDown(resource.clone()));
     let others: Vec<usize> = standing(world, &resource).1;
-    let others = others
+    let mut others = others
         .into_iter()
         .filter(|index| !line[..2].contains(&world.actors[*index].label) && *index != owner);
-    if let Some(other) = others.last() {
+    if let Some(other) = others.next_back() {
         // Somebody comes and goes behind them.
         for n in 1..4 {
             world.after(30 * n * MILLI, Event::Leave(other, resource.clone()));

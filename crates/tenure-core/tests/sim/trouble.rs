@@ -66,7 +66,7 @@ impl World {
                     && self.plan.restarts != Restarts::Never
                     && !self.store.down =>
             {
-                self.store_down()
+                self.store_down();
             }
             9 if self.plan.theme == Theme::OldPrimary => self.fail_over(),
             6..=9 if self.plan.theme == Theme::Clock && self.rng.chance(600) => self.blink_scene(),
