@@ -183,10 +183,7 @@ impl Ledger {
         if self.leases.get(request.lease).is_some() {
             // It marks nobody: a late repetition of a first contact has no `judged_by`, and must not end by a
             // clock that stepped since what has been renewed since.
-            let lives = match self.planted.has(Bug::RepeatedOpenMarks) {
-                true => self.leases.judge(request.lease, here.now),
-                false => self.leases.lives(request.lease, self.judged(here, request)),
-            };
+            let lives = self.leases.lives(request.lease, self.judged(here, request));
             return if lives { Said::Opened } else { Said::Gone };
         }
         let lease = Lease {
@@ -208,31 +205,19 @@ impl Ledger {
         self.see(here, Duration::ZERO);
         let lease = self.leases.get(request.lease).filter(|lease| lease.ended.is_none());
         let late = lease.is_some_and(|lease| request.seq <= lease.renewed);
-        let late = late && !self.planted.has(Bug::RepeatedRenewalKept);
         // Before it judges anything: what it vouches for may be outdated, too.
-        if late && !self.planted.has(Bug::OvertakenJudges) {
+        if late {
             return Said::Stale;
         }
         if !self.leases.judge(request.lease, self.judged(here, request)) {
-            return self.not_alive(here, request);
+            // A renewal never re-creates: death is stable.
+            return Said::Gone;
         }
-        let Some(lease) = self.leases.get_mut(request.lease).filter(|_| !late) else { return Said::Stale };
+        let Some(lease) = self.leases.get_mut(request.lease) else { return Said::Gone };
         lease.renewed = lease.renewed.max(request.seq);
         lease.expires_at = here.now + lease.ttl;
         let notices = lease.notices.values().take(NOTICES).cloned().collect();
         Said::Kept { notices, more: lease.notices.len() > NOTICES }
-    }
-
-    /// A renewal never re-creates: death is stable.
-    fn not_alive(&mut self, here: Here, request: &Request) -> Said {
-        if self.planted.has(Bug::RenewalRecreatesLease)
-            && let Some(lease) = self.leases.get_mut(request.lease)
-        {
-            lease.ended = None;
-            lease.expires_at = here.now + lease.ttl;
-            return Said::Kept { notices: Vec::new(), more: false };
-        }
-        Said::Gone
     }
 
     fn held(&self, id: LeaseId) -> Said {
@@ -293,21 +278,15 @@ impl Ledger {
     /// store's clock went back.
     fn judged(&self, here: Here, request: &Request) -> StoreTime {
         let overtaken = self.leases.get(request.lease).is_some_and(|lease| request.seq < lease.renewed);
-        if overtaken && !self.planted.has(Bug::OvertakenJudges) {
+        if overtaken {
             return StoreTime::from_micros(0);
         }
-        self.vouched(here, request)
+        Self::vouched(here, request)
     }
 
     /// The store's clock, as far as the caller's own can vouch for it.
-    fn vouched(&self, here: Here, request: &Request) -> StoreTime {
-        let bug = match request.call {
-            Call::Renew => self.planted.has(Bug::JudgedByMissingInRenew),
-            Call::Release(_) => self.planted.has(Bug::JudgedByMissingInRelease),
-            _ => false,
-        };
-        let off = bug || self.planted.has(Bug::JudgedByOff);
-        request.judged_by.filter(|_| !off).map_or(here.now, |vouched| vouched.min(here.now))
+    fn vouched(here: Here, request: &Request) -> StoreTime {
+        request.judged_by.map_or(here.now, |vouched| vouched.min(here.now))
     }
 }
 

@@ -18,20 +18,12 @@ pub enum Bug {
     TokenResetOnRelease,
     /// A renewal brings a dead lease back to life.
     RenewalRecreatesLease,
-    /// The store does not remember up to which request a resource was released.
-    ReleaseWithoutSeq,
     /// A store that lost its data grants at once.
     QuarantineOff,
     /// A renewal kept by a new incarnation counts before `held` has settled what is owned.
     ConfirmationOff,
     /// Life is judged by the store's clock alone.
     JudgedByOff,
-    /// A renewal judges its own lease by the store's clock alone.
-    JudgedByMissingInRenew,
-    /// A release judges its own lease by the store's clock alone.
-    JudgedByMissingInRelease,
-    /// A repeated renewal extends the lease again.
-    RepeatedRenewalKept,
     /// A free ticket is granted however many are owned.
     TicketsNotCounted,
     /// After a loss the campaign claims again while the old work still runs.
@@ -40,10 +32,6 @@ pub enum Bug {
     ClaimBeforeReleaseAnswered,
     /// Slow answers are left out of `judged_by` although nothing earlier vouches for the store's clock.
     SlowAnswersForgotten,
-    /// A repeated `open` marks its lease dead by the store's clock alone.
-    RepeatedOpenMarks,
-    /// A late request judges life by what it vouched for when it was sent.
-    OvertakenJudges,
     /// A freed ticket wakes nobody.
     NobodyIsHinted,
     /// The head looks for a dead owner a ttl too late.
@@ -92,6 +80,28 @@ pub enum Bug {
     CommitWithoutLife,
     /// The version of a record is how often it was written: after a fallback it comes back.
     VersionsAreCounters,
+    /// A lease that was seen while the store's clock was back looks old when the clock is right again.
+    ClockSeenBack,
+    /// Whoever tells an owner something writes its lease with the time that the renewal counts for while the clock is back.
+    NoticeAgesLease,
+    /// Whoever raises the longest ttl writes the quarantine with the time that it counts for while the clock is back.
+    NewTtlAgesQuarantine,
+    /// One request is answered with grants of two lives of the store.
+    PartsOfTwoLives,
+    /// Data that were wiped within one life of the store are not noticed.
+    WipeUnnoticed,
+    /// What a process knows of the longest ttl is forgotten when two lives begin in a row.
+    LongestForgotten,
+    /// A quarantine that is over counts for those who come from the life before later on.
+    OldQuarantineStands,
+    /// A claim that is under way takes a ticket after the worker has left.
+    ClaimAfterRelease,
+    /// A renewal that has to be verified again is taken for that of a clone.
+    OwnRenewalIsClones,
+    /// A lease that was lost, and written again for the tickets that name it, is renewed by its worker.
+    AdoptedIsRenewed,
+    /// After a new incarnation a worker stays in the queues that it has left.
+    PlacesNotLeft,
     /// The control: an owner that believes for 1.15 ttl.
     BelieveTooLong,
 }

@@ -12,7 +12,6 @@ use crate::message::{
 };
 use crate::moment::StoreTime;
 use crate::names::ResourceName;
-use crate::planted::Bug;
 use crate::shown::Happened;
 
 /// How many dead waiters one operation clears.
@@ -56,14 +55,14 @@ impl Ledger {
     /// What all resources of a request have in common; nothing when its lease is dead.
     fn case(&mut self, here: Here, request: &Request) -> Option<Case> {
         self.see(here, Duration::ZERO);
-        let (id, judged, vouched) = (request.lease, self.judged(here, request), self.vouched(here, request));
+        let (id, judged, vouched) = (request.lease, self.judged(here, request), Self::vouched(here, request));
         let alive = self.leases.judge(id, judged);
         let lease = self.leases.get(id).filter(|_| alive)?;
         let case =
             Case { here, id, seq: request.seq, opened_at: lease.opened_at, ttl: lease.ttl, judged, vouched };
         // By the store's clock its own lease has run out: the clock stepped, or the request is very late. It has
         // to renew before it may judge others.
-        let doubtful = lease.expires_at <= here.now && !self.planted.has(Bug::OvertakenJudges);
+        let doubtful = lease.expires_at <= here.now;
         Some(if doubtful { case.judging_nobody() } else { case })
     }
 
@@ -135,8 +134,7 @@ impl Ledger {
         let turn = record.turn(ahead, step(case.ttl), case.here.now);
         let may = match turn {
             Turn::Now => true,
-            Turn::At(_) => false,
-            Turn::Taken => self.planted.has(Bug::TicketsNotCounted),
+            Turn::At(_) | Turn::Taken => false,
         };
         // One that came late may be from a lease that has run out since, which it is not to judge.
         let lives = self.leases.lives(case.id, case.vouched);
@@ -148,8 +146,7 @@ impl Ledger {
             self.begin(case, name, grant);
             return Claimed::Granted(grant);
         }
-        let too_late = self.planted.has(Bug::LookTooLate);
-        let later = if ahead <= WATCHFUL && !too_late { step(case.ttl) * ahead } else { case.ttl };
+        let later = if ahead <= WATCHFUL { step(case.ttl) * ahead } else { case.ttl };
         let (look_again, why) = match (quarantine, turn) {
             (Some(left), _) => (left + later, Why::Quarantine),
             (None, Turn::At(at)) => (at.since(case.here.now).min(step(case.ttl) * MOST_STEPS), Why::Turn),
@@ -203,9 +200,6 @@ impl Ledger {
     pub(super) fn vacate(&mut self, name: &ResourceName, tenant: &Tenant, at: StoreTime, what: Happened) {
         if let Some(record) = self.resources.get_mut(name) {
             record.vacate(tenant.grant.ticket, at);
-            if self.planted.has(Bug::TokenResetOnRelease) {
-                (record.term, record.token) = Default::default();
-            }
         }
         if let Some(lease) = self.leases.get_mut(tenant.lease) {
             lease.held.remove(name);
@@ -219,12 +213,11 @@ impl Ledger {
         let Some(record) = self.resources.get(name) else { return };
         let owned = count(record.tenants().filter(|tenant| self.leases.lives(tenant.lease, judged)));
         let free = record.tickets().saturating_sub(owned);
-        if free == 0 || self.planted.has(Bug::NobodyIsHinted) {
+        if free == 0 {
             return;
         }
-        let more = usize::from(!self.planted.has(Bug::NextIsNotTold));
         let waiters = record.waiters().filter(|waiter| self.leases.lives(*waiter, judged));
-        for (position, lease) in waiters.take(free as usize + more).enumerate() {
+        for (position, lease) in waiters.take(free as usize + 1).enumerate() {
             let ttl = self.leases.get(lease).map_or(Duration::ZERO, |lease| lease.ttl);
             let after = if position < free as usize { Duration::ZERO } else { step(ttl) };
             if Some(lease) != except {

@@ -187,8 +187,8 @@ struct Mine {
     found: Vec<Notice>,
     /// There were more notices than fit into the lease.
     must_look: bool,
-    /// When each resource was given up last: a claim from before that takes nothing any more.
-    left: BTreeMap<ResourceName, Order>,
+    /// When each resource was given up last, and whether for good: a claim from before that takes nothing any more.
+    left: BTreeMap<ResourceName, (Order, Leaving)>,
 }
 
 /// A request while it is carried out.
@@ -221,8 +221,8 @@ pub struct Operation {
     /// What was only expected by changes that have been applied, where the store cannot compare what it does not write.
     verify: Vec<Unverified>,
     verified: bool,
-    /// The version of what was applied last.
-    wrote: Option<Version>,
+    /// The versions of what was sent for its parts, whether it was applied or not.
+    wrote: Vec<Version>,
 }
 
 /// A look at every resource that a lease may own, some at a time.
@@ -240,6 +240,9 @@ enum Part {
     Open,
     Settled(Said1),
 }
+
+/// A change, what it is for, and what it comes to if it is applied.
+type Sendable = (Option<usize>, Change, Said1);
 
 /// A part that is settled if the store still shows this.
 type Unverified = (usize, Said1, Vec<(Key, Version)>);
@@ -303,7 +306,7 @@ impl Client {
             Act::Call(Request { lease, call: Call::Release(leaves), .. }, _) => {
                 let mine = self.mine.entry(*lease).or_default();
                 for leave in leaves {
-                    mine.leave(&leave.resource, begun);
+                    mine.leave(leave, begun);
                     if leave.how == Leaving::SteppedDown {
                         // It may be answered with a grant.
                         mine.touch(&leave.resource);
@@ -334,13 +337,14 @@ impl Client {
             shown: None,
             verify: Vec::new(),
             verified: false,
-            wrote: None,
+            wrote: Vec::new(),
         }
     }
 
     /// What to do next.
     pub fn step(&mut self, env: &Env, op: &mut Operation) -> Step {
-        op.live_in(self.life.map(|heard| heard.life));
+        let two_lives = self.planted.has(Bug::PartsOfTwoLives);
+        op.live_in(self.life.map(|heard| heard.life).filter(|_| !two_lives));
         if let Some(wait) = op.wait.take() {
             return Step::Wait(wait);
         }
@@ -375,7 +379,8 @@ impl Client {
         let Some(sent) = op.sent.take() else { return };
         op.note(env, &sent, shown);
         // What was applied in another life than the one that is shown with it may be lost already.
-        let same = self.hear(env, sent.order, shown) && sent.life == Some(shown.life);
+        let same = self.hear(env, sent.order, shown)
+            && (sent.life == Some(shown.life) || self.planted.has(Bug::PartsOfTwoLives));
         let mut stuck = BTreeSet::new();
         let mut urgent = true;
         for ((part, sending, said), fate) in sent.changes.into_iter().zip(fates) {
@@ -516,7 +521,8 @@ impl Client {
     fn forget(&mut self, heard: Heard) {
         let secret = self.records.get(&Key::Meta).and_then(Record::meta).map(|meta| meta.secret);
         // What was known of an earlier life, and not told to this one yet, still counts.
-        let longest = self.before.map_or(self.longest, |(before, _)| before.longest.max(self.longest));
+        let before = self.before.filter(|_| !self.planted.has(Bug::LongestForgotten));
+        let longest = before.map_or(self.longest, |(before, _)| before.longest.max(self.longest));
         self.before = Some((Before { life: heard.life, secret, longest }, heard.at));
         self.records.clear();
     }
@@ -547,6 +553,7 @@ impl Client {
             if let (Key::Meta, Some(heard)) = (&key, self.life)
                 && known_secret.is_some()
                 && new_secret != known_secret
+                && !self.planted.has(Bug::WipeUnnoticed)
             {
                 self.forget(heard);
             }
@@ -624,7 +631,8 @@ impl Client {
         let before = self.before.filter(|(before, at)| env.at.longest_since(*at) <= before.longest);
         let owed = before.map(|(before, at)| before.longest.saturating_sub(env.at.shortest_since(at)));
         // A quarantine that will be over before those who rely on the life before have given up is not long enough.
-        let lasts = self.view(env, op).quarantine().unwrap_or_default() >= owed.unwrap_or_default();
+        let lasts = self.view(env, op).quarantine().unwrap_or_default() >= owed.unwrap_or_default()
+            || self.planted.has(Bug::OldQuarantineStands);
         let before = before.map(|(before, _)| before);
         // Where the record is missing: the longest ttl that anybody may rely on, as far as this process can tell.
         let noted = self.records.get(&Key::Ttls).and_then(Record::ttls);
@@ -738,10 +746,7 @@ impl Client {
         if !first.is_empty() {
             let mut known = BTreeSet::new();
             first.retain(|change: &Change| change.put.iter().all(|(key, _)| known.insert(key.clone())));
-            let mut first: Vec<_> = first.into_iter().map(|change| (None, change, Said1::Onward)).collect();
-            if self.planted.has(Bug::BatchLeans) {
-                first.extend(changes);
-            }
+            let first: Vec<_> = first.into_iter().map(|change| (None, change, Said1::Onward)).collect();
             return self.committing(env, op, first);
         }
         // A resource that a request names twice: the second part is decided when the first is applied.
@@ -751,9 +756,22 @@ impl Client {
             if let Some(wait) = self.crowd(env, op, &changes) {
                 return wait;
             }
+            if self.planted.has(Bug::BatchLeans) {
+                changes = self.with_ends(env, op, changes);
+            }
             return self.committing(env, op, changes);
         }
         Step::Done(self.reply(env, op))
+    }
+
+    /// The same, and the ends of all leases that have run out as changes of their own.
+    fn with_ends(&self, env: &Env, op: &Operation, changes: Vec<Sendable>) -> Vec<Sendable> {
+        let view = self.view(env, op);
+        let leases = self.records.keys().filter_map(|key| match key {
+            Key::Lease(lease) => leases::end_run_out(&view, *lease),
+            _ => None,
+        });
+        leases.map(|change| (None, change, Said1::Onward)).chain(changes).collect()
     }
 
     /// The store's clock does not allow these changes. Their times may come from before that clock went back: what was
@@ -809,14 +827,17 @@ impl Client {
                 leases::open(view, &Opening { id, ttl: *ttl, label, metadata, witness }).map(Said1::Said)
             }
             Call::Renew => {
-                leases::renew(view, id, seq, (op.attempts, op.wrote), &mine.settled).map(Said1::Said)
+                leases::renew(view, id, seq, (op.attempts, &op.wrote), &mine.settled).map(Said1::Said)
             }
             Call::Close(why) => match self.last_releases(view, id, *why) {
                 Some(releases) if !releases.is_empty() => Decision::First(releases),
                 known => leases::close(view, id, *why, known.is_some()).map(Said1::Said),
             },
             Call::Held => Decision::Say(Said1::Onward),
-            Call::Claim(wants) if mine.has_left(&wants[part].resource, op.begun) => {
+            Call::Claim(wants)
+                if mine.has_left(&wants[part].resource, op.begun)
+                    && !self.planted.has(Bug::ClaimAfterRelease) =>
+            {
                 // The worker has given it up since, and does not wait for this answer any more.
                 let (ahead, look_again, why) = (0, LONGEST_WAIT, Why::Taken);
                 Decision::Say(Said1::Claimed(Claimed::Waiting(Waiting { ahead, look_again, why })))
@@ -877,15 +898,15 @@ impl Client {
         let view = self.view(env, op);
         let owned_only = self.planted.has(Bug::HeldAsksOnlyForOwned);
         let unread = |name: &&ResourceName| !view.has_fresh(&Key::Resource((*name).clone()));
-        let believed = |name: &&ResourceName| {
-            !owned_only
-                || view.resource(name).is_none_or(|(_, r)| r.is_some_and(|r| r.seat_of(lease).is_some()))
-        };
+        let given_up = |name: &ResourceName| self.mine.get(&lease).is_some_and(|mine| mine.wants_not(name));
+        if owned_only {
+            tour.names.retain(|name| !given_up(name));
+        }
         loop {
             let some = &tour.names[tour.seen..(tour.seen + BATCH).min(tour.names.len())];
             let mut keys: BTreeSet<Key> =
                 [Key::Lease(lease)].into_iter().filter(|key| !view.has_fresh(key)).collect();
-            keys.extend(some.iter().filter(unread).filter(believed).map(|name| Key::Resource(name.clone())));
+            keys.extend(some.iter().filter(unread).map(|name| Key::Resource(name.clone())));
             if !keys.is_empty() {
                 op.tour = Some(tour);
                 return Some(self.reading(env, op, keys));
@@ -900,9 +921,16 @@ impl Client {
             tour.seats.extend(seats);
             tour.seen += some.len();
         }
+        let left = tour.names.iter().filter(|name| is_held && given_up(name));
+        let places: Vec<_> = left.filter_map(|name| place_left(view, lease, name)).collect();
+        if !places.is_empty() && !self.planted.has(Bug::PlacesNotLeft) {
+            // A store that fell back shows the worker in queues that it has left.
+            return Some(self.committing(env, op, places));
+        }
         let seats = tour.seats.into_iter();
         if is_held {
-            let dead = !matches!(view.standing(lease), Some(Standing::Alive(_) | Standing::RunOut(_)));
+            let lives = matches!(view.standing(lease), Some(Standing::Alive(_) | Standing::RunOut(_)));
+            let dead = !lives || view.lease(lease).is_some_and(|(_, lease)| lease.is_adopted());
             let held = seats.map(|(resource, seat)| Holding {
                 resource,
                 ticket: seat.grant.ticket,
@@ -951,6 +979,7 @@ impl Client {
             if let Some(lease) = op.lease() {
                 self.doubt(order, lease, &sending);
             }
+            op.wrote.extend(part.map(|_| version));
             sent.push((part, sending, said));
         }
         let sending = sent.iter().map(|(_, sending, _)| sending.clone()).collect();
@@ -1141,7 +1170,7 @@ impl Operation {
     fn live_in(&mut self, life: Option<Incarnation>) {
         if self.life != life && matches!(self.act, Act::Call(..)) {
             self.parts.fill(Part::Open);
-            (self.tour, self.wrote, self.verified) = (None, None, false);
+            (self.tour, self.verified) = (None, false);
             self.verify.clear();
         }
         self.life = life;
@@ -1161,7 +1190,6 @@ impl Operation {
     /// A change was applied: its part is settled, unless what it only expected has to be looked at once more.
     fn applied(&mut self, capabilities: Capabilities, part: Option<usize>, sending: &Sending, said: Said1) {
         let Some(part) = part else { return };
-        self.wrote = Some(sending.version);
         let only_expected: Vec<(Key, Version)> = sending.change.only_expected().cloned().collect();
         if capabilities.together || only_expected.is_empty() {
             self.parts[part] = Part::Settled(said);
@@ -1233,19 +1261,24 @@ impl Mine {
         }
     }
 
-    fn leave(&mut self, name: &ResourceName, at: Order) {
+    fn leave(&mut self, leave: &Leave, at: Order) {
         if self.left.len() >= MOST_TOUCHED {
             // Those of long ago: a claim that was under way then is over.
-            let mut orders: Vec<Order> = self.left.values().copied().collect();
+            let mut orders: Vec<Order> = self.left.values().map(|(left, _)| *left).collect();
             orders.sort_unstable();
-            self.left.retain(|_, left| *left > orders[MOST_TOUCHED / 2]);
+            self.left.retain(|_, (left, _)| *left > orders[MOST_TOUCHED / 2]);
         }
-        self.left.insert(name.clone(), at);
+        self.left.insert(leave.resource.clone(), (at, leave.how));
     }
 
     /// Whether the resource was given up after that.
     fn has_left(&self, name: &ResourceName, begun: Order) -> bool {
-        self.left.get(name).is_some_and(|left| *left > begun)
+        self.left.get(name).is_some_and(|(left, _)| *left > begun)
+    }
+
+    /// Whether the worker wants nothing of the resource any more.
+    fn wants_not(&self, name: &ResourceName) -> bool {
+        self.left.get(name).is_some_and(|(_, how)| *how != Leaving::SteppedDown)
     }
 
     /// A linearizable answer shows this version: a commit that was sent before and expects another is not applied any
@@ -1257,6 +1290,17 @@ impl Mine {
                 self.doubts.remove(name);
             }
         }
+    }
+}
+
+/// Takes the worker out of the queue of a resource.
+fn place_left(view: View<'_>, id: LeaseId, name: &ResourceName) -> Option<Sendable> {
+    let (_, resource) = view.resource(name)?;
+    resource.filter(|resource| resource.waits(id) && resource.seat_of(id).is_none())?;
+    let leave = Leave { resource: name.clone(), how: Leaving::Released };
+    match tickets::release(view, id, &leave, &BTreeSet::new()) {
+        Decision::Commit(change, _) => Some((None, *change, Said1::Onward)),
+        _ => None,
     }
 }
 

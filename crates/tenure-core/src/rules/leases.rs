@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use super::change::{Change, Decision, Signal};
 use super::keys::{Key, Version, Window};
-use super::records::{Ended, Info, Lease, MOST_TTLS, Meta, Record, Rest, TtlUse, Ttls};
+use super::records::{ADOPTED, Ended, Info, Lease, MOST_TTLS, Meta, Record, Rest, TtlUse, Ttls};
 use super::view::{Standing, View, run_out};
 use crate::message::{Closing, LeaseId, Notice, Said, Seq, Token};
 use crate::names::{Label, Metadata, ResourceName};
@@ -44,7 +44,7 @@ pub(super) fn open(view: View<'_>, opening: &Opening<'_>) -> Decision<Said> {
     match lease.lease() {
         // Somebody may have ended it since it was seen.
         Some(_) if !view.is_fresh(lease) => return Decision::Read([lease_key].into()),
-        Some(lease) if lease.ended.is_none() => return Decision::Say(Said::Opened),
+        Some(lease) if lease.ended.is_none() && !lease.is_adopted() => return Decision::Say(Said::Opened),
         Some(_) => return Decision::Say(Said::Gone),
         None => {}
     }
@@ -92,8 +92,11 @@ fn note_ttl(
     if longest == meta.longest {
         return Some(change.expecting(Key::Meta, meta_record.version));
     }
-    let raised =
-        Change::of(Key::Meta, meta_record.version, Meta { longest, ..meta_record.meta_as_stored(meta) });
+    let meta = match view.planted.has(Bug::NewTtlAgesQuarantine) {
+        true => meta.clone(),
+        false => meta_record.meta_as_stored(meta),
+    };
+    let raised = Change::of(Key::Meta, meta_record.version, Meta { longest, ..meta });
     let Change { expect, put, .. } = change;
     Some(Change {
         expect: raised.expect.into_iter().chain(expect).collect(),
@@ -142,23 +145,24 @@ pub(super) fn drop_unused(view: &View<'_>, in_use: &BTreeSet<Duration>, linger: 
     Some(Change::of(Key::Ttls, record.version, kept).and(Key::Meta, meta_record.version, meta))
 }
 
-/// Extends the lease. `settled` says up to which token the notices of a resource are done with, `wrote` which version of
-/// the lease this very request has written already.
+/// Extends the lease. `settled` says up to which token the notices of a resource are done with, `wrote` which versions
+/// of the lease this very request has sent already.
 pub(super) fn renew(
     view: View<'_>,
     id: LeaseId,
     seq: Seq,
-    (attempt, wrote): (u32, Option<Version>),
+    (attempt, wrote): (u32, &[Version]),
     settled: &BTreeMap<ResourceName, Token>,
 ) -> Decision<Said> {
     let key = Key::Lease(id);
     let Some(record) = view.get(&key) else { return Decision::Read([key].into()) };
     let lease = match record.lease() {
+        Some(lease) if lease.is_adopted() && view.is_fresh(record) => return Decision::Say(Said::Gone),
         Some(lease) if lease.ended.is_none() || view.planted.has(Bug::RenewalRecreatesLease) => lease,
         _ if view.is_fresh(record) => return Decision::Say(Said::Gone),
         _ => return Decision::Read([key].into()),
     };
-    let own = wrote == Some(record.version);
+    let own = wrote.contains(&record.version) && !view.planted.has(Bug::OwnRenewalIsClones);
     if lease.seq >= seq && !own && !view.planted.has(Bug::ClonesAreOurselves) {
         // Somebody else renews this lease.
         return match view.is_fresh(record) {
@@ -214,7 +218,8 @@ pub(super) fn end_run_out(view: &View<'_>, id: LeaseId) -> Option<Change> {
     Some(Change { essential: true, urgent: true, ..change })
 }
 
-/// Writes a lease that a seat names and that does not exist: it runs out like any other.
+/// Writes a lease that a seat names and that does not exist: it runs out like any other, and its worker does not get it
+/// back. What else was lost with it nobody can tell.
 pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
     let (_, meta) = view.meta()?;
     let label = Label::new("unknown").ok()?;
@@ -223,7 +228,7 @@ pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
         label,
         opened: None,
         renewed: None,
-        seq: Seq(0),
+        seq: if view.planted.has(Bug::AdoptedIsRenewed) { Seq(0) } else { ADOPTED },
         notices: Vec::new(),
         all: false,
         ended: None,
@@ -233,9 +238,19 @@ pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
 }
 
 /// The lease of another worker with a notice about this resource in it: when it was renewed stays as it was.
-pub(super) fn rewritten(record: &Record, id: LeaseId, lease: Lease, about: &ResourceName) -> Change {
+pub(super) fn rewritten(
+    view: &View<'_>,
+    record: &Record,
+    id: LeaseId,
+    lease: Lease,
+    about: &ResourceName,
+) -> Change {
     let signals = alloc::vec![Signal::Knock(id, about.clone())];
-    Change { signals, ..Change::of(Key::Lease(id), record.version, record.lease_as_stored(lease)) }
+    let lease = match view.planted.has(Bug::NoticeAgesLease) {
+        true => lease,
+        false => record.lease_as_stored(lease),
+    };
+    Change { signals, ..Change::of(Key::Lease(id), record.version, lease) }
 }
 
 /// Deletes a lease that ended long ago, with what its worker said; ends one that has run out and that nobody else may ever

@@ -126,7 +126,7 @@ fn with_notice(
     let Some((record, lease)) = view.lease(seat.lease) else { return change };
     let mut told = lease.clone();
     notify(&mut told, name, seat.grant.token, wish);
-    let notice = rewritten(record, seat.lease, told, name);
+    let notice = rewritten(&view, record, seat.lease, told, name);
     let (first, last) = match order {
         Order::NoticeFirst => (notice, change),
         Order::NoticeLast => (change, notice),

@@ -486,7 +486,15 @@ macro_rules! typed {
 
 typed!(meta Meta ttls Ttls lease Lease info Info resource Resource runs Runs);
 
+/// The number of the last renewal of a lease that nobody renews: it was lost, and written again for the seats that name it.
+pub(super) const ADOPTED: Seq = Seq((1 << 53) - 1);
+
 impl Lease {
+    /// Whether it was lost, and written again only to run out.
+    pub(super) fn is_adopted(&self) -> bool {
+        self.seq == ADOPTED
+    }
+
     /// One that was ended after it ran out has ended then.
     fn end_in_time(&mut self) {
         let run_out = self.renewed.map(|renewed| renewed + self.ttl);

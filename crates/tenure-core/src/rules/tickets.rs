@@ -284,7 +284,12 @@ impl<'a> Draft<'a> {
             match view.standing(lease) {
                 None => wanted.unless_known(&view, Key::Lease(lease)),
                 Some(Standing::Ended(ended)) => over.push((seat.clone(), ended)),
-                Some(Standing::RunOut(_)) if may_end => run_out.push(lease),
+                Some(Standing::RunOut(at)) if may_end => {
+                    if view.planted.has(Bug::TakeBeforeEnd) || view.planted.has(Bug::BatchLeans) {
+                        over.push((seat.clone(), super::view::run_out(at)));
+                    }
+                    run_out.push(lease);
+                }
                 Some(Standing::Missing) if !view.has_fresh(&Key::Lease(lease)) => {
                     wanted.unless_fresh(&view, Key::Lease(lease));
                 }
@@ -314,7 +319,8 @@ impl<'a> Draft<'a> {
         if !wanted.is_empty() {
             return Err(Decision::Read(wanted.0));
         }
-        if !first.is_empty() && !view.planted.has(Bug::TakeBeforeEnd) {
+        let early = view.planted.has(Bug::TakeBeforeEnd) || view.planted.has(Bug::BatchLeans);
+        if !first.is_empty() && !early {
             return Err(Decision::First(first));
         }
         self.vacate_ended(over);
@@ -651,5 +657,5 @@ pub(super) fn knock(view: &View<'_>, name: &ResourceName, seat: &Seat, wish: Wis
     }
     let mut told = lease.clone();
     super::records::notify(&mut told, name, seat.grant.token, wish);
-    Some(leases::rewritten(record, seat.lease, told, name))
+    Some(leases::rewritten(view, record, seat.lease, told, name))
 }

@@ -92,6 +92,7 @@ impl<'a> View<'a> {
         }
         // A time that counts for less, because the clock was back, is as old as it has been seen to be since then.
         let since = record.seen.turned_back.map(|(least, at)| least + self.at.shortest_since(at));
+        let since = since.filter(|_| !self.planted.has(Bug::ClockSeenBack));
         let now = since.map_or(now, |since| since.min(now));
         Some(self.judged_by.map_or(now, |judged_by| judged_by.min(now)))
     }

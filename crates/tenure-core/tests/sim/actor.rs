@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::rules::{Act, Capabilities, Client, Fate, Found, Operation, Shown};
+use tenure_core::rules::{Act, Fate, Found, Operation, Shown};
 use tenure_core::{
     Grant, Incarnation, Input, Label, LeaseId, Metadata, Moment, Planted, ResourceName, Timing, Token, Worker,
 };
 
+use crate::plan::{Plan, Theme};
 use crate::rng::Rng;
 
 #[derive(Debug)]
@@ -21,8 +22,9 @@ pub(crate) struct Actor {
     pub(crate) crashed: bool,
     /// What came while it stood still.
     pub(crate) backlog: Vec<News>,
-    /// What it has seen of the store.
-    pub(crate) client: Client,
+    /// The process that it is in. What that has seen of the store, its clocks and its faults are the same for all workers
+    /// in it.
+    pub(crate) process: usize,
     /// What it asks of the store, by a number of its own.
     pub(crate) asking: BTreeMap<u64, Asking>,
     pub(crate) cut: Cut,
@@ -64,6 +66,13 @@ pub(crate) enum Reply {
     Failed,
 }
 
+impl Reply {
+    /// Whether it is the store that says something.
+    pub(crate) fn is_shown(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Committed(_))
+    }
+}
+
 /// A request that is under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Asking {
@@ -90,7 +99,7 @@ pub(crate) struct Work {
 
 /// Two clocks with rates of their own. One of them stops while the machine sleeps.
 #[derive(Clone, Debug)]
-struct Clocks {
+pub(crate) struct Clocks {
     boot_rate: u64,
     raw_rate: u64,
     slept: u64,
@@ -101,20 +110,11 @@ impl Actor {
     pub(crate) fn new(
         timing: Timing,
         label: Label,
-        band: u64,
-        rng: &mut Rng,
+        clocks: Clocks,
+        at: u64,
+        process: usize,
         planted: Planted,
-        (at, capabilities): (u64, Capabilities),
     ) -> Self {
-        let rate = |rng: &mut Rng| {
-            // The ends of the band are where it hurts.
-            match rng.range(0, 4) {
-                0 => 1_000_000 - band,
-                1 => 1_000_000 + band,
-                _ => rng.range(1_000_000 - band, 1_000_000 + band + 1),
-            }
-        };
-        let clocks = Clocks { boot_rate: rate(rng), raw_rate: rate(rng), slept: 0, asleep_since: None };
         let worker =
             Worker::new(timing, label.clone(), Metadata::default(), clocks.read(at)).with_planted(planted);
         Self {
@@ -125,7 +125,7 @@ impl Actor {
             frozen_until: None,
             crashed: false,
             backlog: Vec::new(),
-            client: Client::new(capabilities).with_planted(planted),
+            process,
             asking: BTreeMap::new(),
             cut: Cut::default(),
             wake: 0,
@@ -133,6 +133,12 @@ impl Actor {
             owned: BTreeMap::new(),
             works: BTreeMap::new(),
         }
+    }
+
+    /// Another worker in the same process.
+    pub(crate) fn beside(mate: &Self, timing: Timing, label: Label, at: u64, planted: Planted) -> Self {
+        let new = Self::new(timing, label, mate.clocks.clone(), at, mate.process, planted);
+        Self { cut: mate.cut, ..new }
     }
 
     pub(crate) fn moment(&self, at: u64) -> Moment {
@@ -181,6 +187,28 @@ impl Actor {
 }
 
 impl Clocks {
+    pub(crate) fn of(plan: &Plan, rng: &mut Rng) -> Self {
+        let band = plan.band;
+        let rate = |rng: &mut Rng| {
+            // The ends of the band are where it hurts.
+            match rng.range(0, 4) {
+                0 => 1_000_000 - band,
+                1 => 1_000_000 + band,
+                _ => rng.range(1_000_000 - band, 1_000_000 + band + 1),
+            }
+        };
+        let (mut boot_rate, mut raw_rate) = (rate(rng), rate(rng));
+        if plan.theme == Theme::SlowAnswers {
+            // As far apart as may be.
+            boot_rate = if rng.chance(500) { 1_000_000 - band } else { 1_000_000 + band };
+            raw_rate = boot_rate;
+        }
+        if plan.wild && rng.chance(700) {
+            raw_rate = rng.range(1_000_000, 1_500_000);
+        }
+        Self { boot_rate, raw_rate, slept: 0, asleep_since: None }
+    }
+
     fn read(&self, at: u64) -> Moment {
         let scale = |span: u64, rate: u64| Duration::from_micros(span * rate / 1_000_000);
         let awake = self.asleep_since.unwrap_or(at) - self.slept;

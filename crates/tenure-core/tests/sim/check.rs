@@ -49,6 +49,8 @@ pub(crate) struct Checker {
     tracks: BTreeMap<ResourceName, Track>,
     /// The store may write down grants that never count: terms may be left out, and grants be seen late.
     ghosts: bool,
+    /// A life of the store may come back: whoever gave up an ownership because another life did not know it may take it up again.
+    pub(crate) lives_return: bool,
     pub(crate) violation: Option<Violation>,
     pub(crate) grants: u64,
     pub(crate) takeovers: u64,
@@ -157,7 +159,7 @@ impl Checker {
         let track = self.tracks.entry(resource.clone()).or_default();
         if !track.granted.contains_key(&own.grant.token) {
             self.fail("S6", at, format!("{resource}: {} starts what was never granted", own.actor));
-        } else if !track.started.insert(own.grant.token) && !track.tokens_repeat {
+        } else if !track.started.insert(own.grant.token) && !track.tokens_repeat && !self.lives_return {
             self.fail("S6", at, format!("{resource}: token {} is taken up twice", own.grant.token.0));
         }
     }

@@ -5,7 +5,7 @@ use tenure_core::{Input, Label, Planted, ResourceName, Token};
 
 use crate::actor::Actor;
 use crate::check::Violation;
-use crate::world::World;
+use crate::world::{Event, World};
 
 const MILLI: u64 = 1_000;
 /// In calm weather a message takes at most this long.
@@ -28,15 +28,17 @@ pub(crate) fn simulate(seed: u64, planted: Planted) -> Outcome {
     let mut world = World::new(seed, planted);
     world.run_until(world.plan.storm);
     world.calm_down();
-    // Late messages, pauses, a quarantine, what the store forgot, a watch, and steps back all have to pass.
+    // Late messages, pauses, a quarantine, what the store forgot, and a watch all have to pass.
     let longest = world.plan.longest();
-    let steps_back = if world.plan.steps { 8 * longest } else { 0 };
     // Without a clock it takes one ttl to know a waiter dead, and eight are watched at a time.
     let watched = if world.plan.clock { 0 } else { 30 * longest };
-    world.run_until(world.at + 10 * longest + steps_back + watched);
+    world.run_until(world.at + 10 * longest + watched);
     all_is_owned(&mut world);
     let trials =
         [hand_over(&mut world), lose_an_owner(&mut world), lose_the_next_in_line(&mut world)].map(u64::from);
+    // Whoever stood still goes on.
+    let resumes = world.actors.iter().filter_map(|actor| actor.frozen_until).max();
+    world.run_until(resumes.unwrap_or(0).max(world.at));
     settle(&mut world);
     all_is_owned(&mut world);
     let World { check, faults, events, at, .. } = world;
@@ -186,10 +188,29 @@ fn lose_the_next_in_line(world: &mut World) -> bool {
     let Some((resource, owner)) = contended(world, 2) else { return false };
     let line = queue(world, &resource);
     let Some(head) = world.actors.iter().position(|actor| actor.label == line[0]) else { return false };
-    world.kill(head);
+    let alone = |index: usize| {
+        world.actors.iter().filter(|mate| mate.process == world.actors[index].process).count() == 1
+    };
+    if alone(head) && world.rng.chance(500) {
+        // It listens, and does nothing.
+        world.freeze_for(head, 2_500 * MILLI, false);
+    } else {
+        world.kill(head);
+    }
     // A claim that was on its way could still win a ticket for the dead.
     world.run_until(world.at + HOP);
     world.worker_gets(owner, Input::StepDown(resource.clone()));
+    let others: Vec<usize> = standing(world, &resource).1;
+    let mut others = others
+        .into_iter()
+        .filter(|index| !line[..2].contains(&world.actors[*index].label) && *index != owner);
+    if let Some(other) = others.next_back() {
+        // Somebody comes and goes behind them.
+        for n in 1..4 {
+            world.after(30 * n * MILLI, Event::Leave(other, resource.clone()));
+            world.after(30 * n * MILLI + 10 * MILLI, Event::Enter(other, resource.clone()));
+        }
+    }
     let started = await_start(world, &resource, world.at + 2_000 * MILLI);
     let released = world.released_at.get(&resource).copied().unwrap_or_default();
     let step = 100 * MILLI;

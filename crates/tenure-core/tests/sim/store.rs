@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure_core::rules::{
-    Capabilities, Event, Fate, Found, Key, Reader, Resource, Sending, Shown, Signal, Value, Version,
+    Capabilities, Event, Fate, Found, Key, Meta, Reader, Resource, Sending, Shown, Signal, Value, Version,
 };
-use tenure_core::{Bug, Incarnation, LeaseId, Metadata, Planted, ResourceName, ResourceView, StoreTime};
+use tenure_core::{
+    Bug, Closing, Incarnation, LeaseId, Metadata, Planted, ResourceName, ResourceView, StoreTime,
+};
 
 use crate::check::Marks;
 
 /// A real point in time, in microseconds since the beginning of the run.
 type Real = u64;
 
+#[derive(Clone)]
 pub(crate) struct Store {
     pub(crate) capabilities: Capabilities,
     records: BTreeMap<Key, Kept>,
@@ -24,7 +27,11 @@ pub(crate) struct Store {
     bereft: bool,
     /// What the store falls back to when it loses some of its data.
     pub(crate) snapshot: Option<(BTreeMap<Key, Kept>, Marks)>,
+    /// When its clock stepped last, and when somebody last began to count a span by it: a lease or a quarantine.
     pub(crate) stepped_at: Real,
+    pub(crate) span_began_at: Real,
+    /// When each quarantine began.
+    quarantines: BTreeMap<u64, Real>,
     pub(crate) planted: Planted,
     pub(crate) commits: u64,
     pub(crate) conflicts: u64,
@@ -46,6 +53,10 @@ pub(crate) struct Applied {
     pub(crate) written: Vec<Found>,
     /// An ended lease was written, or something else that never happens.
     pub(crate) forbidden: Option<String>,
+    /// A quarantine was over too soon.
+    pub(crate) too_short: Option<String>,
+    /// Leases that were ended for having run out.
+    pub(crate) ended: Vec<LeaseId>,
 }
 
 impl Store {
@@ -60,6 +71,8 @@ impl Store {
             bereft: false,
             snapshot: None,
             stepped_at: 0,
+            span_began_at: 0,
+            quarantines: BTreeMap::new(),
             planted,
             commits: 0,
             conflicts: 0,
@@ -89,6 +102,30 @@ impl Store {
         self.records.clear();
         self.bereft = true;
         self.snapshot = None;
+    }
+
+    /// Whether what it falls back to would know how long this lease may be relied upon.
+    pub(crate) fn would_know(&self, lease: LeaseId, ttl: Duration) -> bool {
+        let Some((records, _)) = &self.snapshot else { return false };
+        let longest = match records.get(&Key::Meta).map(|kept| &kept.value) {
+            Some(Value::Meta(meta)) => meta.longest,
+            _ => Duration::ZERO,
+        };
+        longest >= ttl || records.contains_key(&Key::Lease(lease))
+    }
+
+    /// Whether the lease was last written by whoever renews it.
+    pub(crate) fn is_as_renewed(&self, lease: LeaseId) -> bool {
+        let kept = self.records.get(&Key::Lease(lease)).map(|kept| &kept.value);
+        matches!(kept, Some(Value::Lease(lease)) if lease.renewed.is_none())
+    }
+
+    pub(crate) fn leases(&self) -> Vec<LeaseId> {
+        let leases = self.records.keys().filter_map(|key| match key {
+            Key::Lease(lease) => Some(*lease),
+            _ => None,
+        });
+        leases.collect()
     }
 
     pub(crate) fn fall_back(&mut self, records: BTreeMap<Key, Kept>) {
@@ -160,6 +197,17 @@ impl Store {
             {
                 applied.forbidden = Some(format!("an ended lease is written: {before:?} -> {after:?}"));
             }
+            if let (Key::Lease(id), Some(Value::Lease(after))) = (key, value)
+                && after.ended.is_some_and(|ended| ended.why == Closing::Expired)
+            {
+                applied.ended.push(*id);
+            }
+            if let (Key::Meta, Some(Value::Meta(after))) = (key, value) {
+                applied.too_short = self.note_quarantine(at, after).or(applied.too_short);
+            }
+            if begins_span(value.as_ref()) {
+                self.span_began_at = at;
+            }
             let revision = self.records.get(key).map_or(0, |kept| kept.revision) + 1;
             match value {
                 Some(value) => {
@@ -180,6 +228,19 @@ impl Store {
         (Fate::Done(stamp), applied)
     }
 
+    /// A quarantine lasts for the longest ttl, by any clock.
+    fn note_quarantine(&mut self, at: Real, after: &Meta) -> Option<String> {
+        if let Some(quarantine) = &after.quarantine {
+            self.quarantines.entry(quarantine.mark).or_insert(at);
+            return None;
+        }
+        let Value::Meta(before) = &self.records.get(&Key::Meta)?.value else { return None };
+        let began = self.quarantines.get(&before.quarantine.as_ref()?.mark)?;
+        let lasted = Duration::from_micros(at - began);
+        let least = before.longest * 88 / 100;
+        (lasted < least).then(|| format!("a quarantine of {:?} is over after {lasted:?}", before.longest))
+    }
+
     // ---- for those who look from outside ---------------------------------------------------------------------
 
     pub(crate) fn resource(&self, name: &ResourceName) -> Option<&Resource> {
@@ -194,13 +255,6 @@ impl Store {
         let kept = self.records.get(&Key::Lease(lease))?;
         match &kept.value {
             Value::Lease(lease) if lease.ended.is_none() => Some(lease.renewed.or(kept.stamp)? + lease.ttl),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn longest(&self) -> Option<Duration> {
-        match &self.records.get(&Key::Meta)?.value {
-            Value::Meta(meta) => Some(meta.longest),
             _ => None,
         }
     }
@@ -228,5 +282,16 @@ impl Store {
             }
         }
         Some(reader.view(name, resource))
+    }
+}
+
+/// Whether a lease or a quarantine counts from the stamp of this record.
+fn begins_span(value: Option<&Value>) -> bool {
+    match value {
+        Some(Value::Lease(lease)) => lease.renewed.is_none() && lease.ended.is_none(),
+        Some(Value::Meta(meta)) => {
+            meta.quarantine.as_ref().is_some_and(|quarantine| quarantine.since.is_none())
+        }
+        _ => false,
     }
 }

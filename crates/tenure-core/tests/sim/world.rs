@@ -4,20 +4,22 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use tenure_core::rules::{
-    Act, Capabilities, Client, Env, Event as Past, Fate, Found, Reply as Answered, Sending, Signal, Step,
+    Act, Capabilities, Client, Env, Event as Past, Fate, Found, Key, Reply as Answered, Sending, Signal,
+    Step, Value, Version,
 };
 use tenure_core::*;
 
-use crate::actor::{Actor, Asking, Cut, News, Reply, Work};
-use crate::check::{Checker, Marks, Sight};
-use crate::plan::{Plan, Restarts};
+use crate::actor::{Actor, Asking, Clocks, News, Reply, Work};
+use crate::check::{Checker, Sight};
+use crate::plan::{Plan, Restarts, Theme};
 use crate::rng::Rng;
 use crate::store::{Applied, Store};
+use crate::trouble::Trouble;
 
 /// A real point in time, in microseconds since the beginning of the run.
-type Real = u64;
+pub(crate) type Real = u64;
 
-const MILLI: u64 = 1_000;
+pub(crate) const MILLI: u64 = 1_000;
 
 pub(crate) struct World {
     pub(crate) plan: Plan,
@@ -27,6 +29,9 @@ pub(crate) struct World {
     pub(crate) actors: Vec<Actor>,
     pub(crate) names: Vec<ResourceName>,
     pub(crate) store: Store,
+    /// One per process. Several workers may share one.
+    pub(crate) clients: Vec<Client>,
+    pub(crate) trouble: Trouble,
     pub(crate) faults: u64,
     pub(crate) events: u64,
     pub(crate) calm: bool,
@@ -35,11 +40,11 @@ pub(crate) struct World {
     pub(crate) starts: Vec<(Real, usize, ResourceName)>,
     /// Every event is printed.
     told: bool,
-    planted: Planted,
+    pub(crate) planted: Planted,
     queue: BinaryHeap<Entry>,
     serial: u64,
-    /// Who asks and evicts, proves deaths and looks after the store.
-    operator: Client,
+    /// Who asks and evicts, proves deaths and looks after the store, from a process without workers.
+    pub(crate) operator: Client,
 }
 
 struct Entry {
@@ -49,7 +54,7 @@ struct Entry {
 }
 
 #[derive(Debug)]
-enum Event {
+pub(crate) enum Event {
     ToStore(usize, Sent),
     ToProcess(usize, Box<News>),
     Wake(usize, u64),
@@ -58,22 +63,35 @@ enum Event {
     Heal(usize),
     Enter(usize, ResourceName),
     StoreBack(Restarts),
-    /// Somebody notices that the store's clock went back, and sets it right.
-    ClockForward(u64),
+    /// Somebody notices that the store's clock is wrong, and sets it right.
+    ClockRight(i64),
+    /// The old primary of the store is heard no more, or some reach the new one for a moment.
+    OldPrimaryEnds,
+    Ping,
     Fault,
     Wish,
+    Chore,
+    OneChore,
+    OneWish,
+    Newcomer,
+    Look(usize),
+    /// Hints that mean nothing reach everybody.
+    Rumour,
+    /// The clock is wrong for a moment.
+    Blink(i64, u64),
+    Leave(usize, ResourceName),
 }
 
 /// A message to the store.
 #[derive(Clone, Debug)]
-struct Sent {
+pub(crate) struct Sent {
     asking: u64,
     trip: u64,
     what: Message,
 }
 
 #[derive(Clone, Debug)]
-enum Message {
+pub(crate) enum Message {
     Read(Vec<Key>),
     Commit(Incarnation, Vec<Sending>),
     /// The records of a change from this one on, where the store writes them one by one.
@@ -87,6 +105,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let plan = Plan::of(&mut rng);
         let rate = match rng.range(0, 3) {
+            _ if plan.theme == Theme::SlowAnswers => 1_000_000 + plan.band,
             0 => 1_000_000 - plan.band,
             1 => 1_000_000 + plan.band,
             _ => rng.range(1_000_000 - plan.band, 1_000_000 + plan.band + 1),
@@ -106,6 +125,8 @@ impl World {
             actors: Vec::new(),
             names,
             store,
+            clients: Vec::new(),
+            trouble: Trouble::default(),
             faults: 0,
             events: 0,
             calm: false,
@@ -122,6 +143,7 @@ impl World {
         }
         world.after_random(world.plan.fault_every, Event::Fault);
         world.after_random(world.plan.wish_every, Event::Wish);
+        world.after_random(world.plan.chore_every, Event::Chore);
         world
     }
 
@@ -155,21 +177,36 @@ impl World {
             Event::Wake(..) => {}
             Event::WorkEnds(actor, resource, token) => self.work_ends(actor, resource, token),
             Event::Resume(actor) => self.resume(actor),
-            Event::Heal(actor) => self.actors[actor].cut = Cut::default(),
+            Event::Heal(actor) => self.heal(actor),
             Event::Enter(actor, resource) => self.enter(actor, &resource),
             Event::StoreBack(how) => self.store_back(how),
-            Event::ClockForward(by) if !self.calm => {
-                self.step_by(by as i64);
-            }
-            Event::ClockForward(_) => {}
+            Event::ClockRight(by) => self.clock_right(by),
+            Event::OldPrimaryEnds => self.old_primary_ends(),
+            Event::Ping => self.ping(),
             Event::Fault => self.fault(),
             Event::Wish => self.wish(),
+            Event::Chore => self.chore(),
+            Event::OneChore => self.one_chore(),
+            Event::OneWish => self.one_wish(),
+            Event::Look(actor) => self.look(actor),
+            Event::Newcomer => self.longer_newcomer(),
+            Event::Rumour => self.rumour(),
+            Event::Blink(by, span) => self.blink(by, span),
+            Event::Leave(actor, resource) => self.worker_gets(actor, Input::Leave(resource)),
         }
     }
 
     // ---- messages ----------------------------------------------------------------------------------------
 
     fn store_gets(&mut self, actor: usize, sent: Sent) {
+        match self.route(actor) {
+            Route::Store => self.store_acts(actor, sent),
+            Route::NewPrimary => self.at_the_new_primary(|world| world.store_acts(actor, sent)),
+            Route::Nowhere => {}
+        }
+    }
+
+    fn store_acts(&mut self, actor: usize, sent: Sent) {
         let Sent { asking, trip, what } = sent;
         let answer = |shown, said| News::Reply { asking, trip, shown, said };
         if self.store.down {
@@ -185,7 +222,7 @@ impl World {
             Message::List => Reply::Listed(self.store.names()),
             Message::Commit(life, sendings) => {
                 // At times a store that is alone with its records says no for no reason.
-                if !self.calm && self.rng.chance(self.plan.loss / 8) {
+                if !self.is_calm() && self.rng.chance(self.plan.loss / 8) {
                     Reply::Committed(sendings.iter().map(|_| Fate::Conflict(Vec::new())).collect())
                 } else {
                     match self.commit(actor, asking, trip, life, sendings) {
@@ -202,7 +239,7 @@ impl World {
             }
         };
         // At times the link breaks after the store has acted.
-        let broken = !self.calm && self.rng.chance(self.plan.loss / 4);
+        let broken = !self.is_calm() && self.rng.chance(self.plan.loss / 4);
         let said = if broken { Reply::Failed } else { said };
         let answer = answer(self.store.shown(self.at), said);
         self.send_to_process(actor, answer);
@@ -225,12 +262,15 @@ impl World {
                 let (fate, applied) = self.store.commit(self.at, life, &sending, 0..1);
                 self.applied(actor, life, applied);
                 if matches!(fate, Fate::Done(_)) {
-                    let (_, _, delay, _) = self.weather();
+                    let (_, _, delay, _) = self.weather_of(actor, self.plan.slowness);
                     let sent = Sent { asking, trip, what: Message::Rest(life, sending, 1) };
                     self.after(delay, Event::ToStore(actor, sent));
                     return None;
                 }
                 fates.push(fate);
+            } else if !alone && self.plan.theme == Theme::Fallbacks && !self.calm && self.rng.chance(150) {
+                // One of several is refused for no reason.
+                fates.push(Fate::Conflict(Vec::new()));
             } else {
                 let (fate, applied) = self.store.commit(self.at, life, &sending, 0..puts);
                 self.applied(actor, life, applied);
@@ -241,9 +281,15 @@ impl World {
     }
 
     /// Looks at what a change did, and passes on what it says.
-    fn applied(&mut self, actor: usize, life: Incarnation, applied: Applied) {
+    pub(crate) fn applied(&mut self, actor: usize, life: Incarnation, applied: Applied) {
         if let Some(what) = applied.forbidden {
             self.check.fail("S6", self.at, what);
+        }
+        if let Some(what) = applied.too_short {
+            self.check.fail("S3", self.at, what);
+        }
+        for lease in applied.ended {
+            self.see_end(lease);
         }
         for event in &applied.history {
             self.see_grant(actor, event);
@@ -254,13 +300,28 @@ impl World {
         if !self.plan.clock {
             // Without a clock those who wait watch the leases of the owners.
             for found in applied.written {
-                let knows = |other: &Actor| !other.crashed && other.client.seen(&found.key).is_some();
-                let watching = self.actors.iter().enumerate().filter(|(_, other)| knows(other));
-                let watching: Vec<usize> = watching.map(|(index, _)| index).collect();
-                for index in watching {
+                let knows = |process: &usize| self.clients[*process].seen(&found.key).is_some();
+                let watching: Vec<usize> = (0..self.clients.len()).filter(knows).collect();
+                for index in
+                    watching.into_iter().filter_map(|process| self.somebody_in(process)).collect::<Vec<_>>()
+                {
                     self.send_to_process(index, News::Told(life, found.clone()));
                 }
             }
+        }
+    }
+
+    /// Nobody ends a lease that its worker relies on. Where the store cannot compare its life it may have lost the renewal.
+    fn see_end(&mut self, lease: LeaseId) {
+        let relies = |actor: &Actor| {
+            let trusts = actor.trust.is_some_and(|until| !actor.moment(self.at).has_reached(until));
+            !actor.crashed && actor.worker.lease() == Some(lease) && trusts
+        };
+        if self.plan.together
+            && let Some(actor) = self.actors.iter().find(|actor| relies(actor))
+        {
+            let what = format!("the lease of {} is ended while it relies on it", actor.label);
+            self.check.fail("S3", self.at, what);
         }
     }
 
@@ -276,6 +337,7 @@ impl World {
                     let key = Key::Resource(resource.clone());
                     let told = written.iter().find(|found| found.key == key).cloned();
                     if let Some(found) = told.filter(|_| self.rng.chance(800)) {
+                        let found = self.as_it_may_be_told(found);
                         self.send_to_process(index, News::Told(life, found));
                     }
                     self.send_to_process(index, News::Input(Input::Hinted { resource, after }));
@@ -285,7 +347,7 @@ impl World {
                 for index in 0..self.actors.len() {
                     let follows = |name: &&ResourceName| {
                         let actor = &self.actors[index];
-                        !actor.crashed && actor.client.owners(name).contains(&lease)
+                        !actor.crashed && self.clients[actor.process].owners(name).contains(&lease)
                     };
                     let names: Vec<ResourceName> = self.names.iter().filter(follows).cloned().collect();
                     for resource in names {
@@ -325,24 +387,49 @@ impl World {
         others.filter_map(|(actor, other)| of(other).map(|grant| Sight { actor, grant })).collect()
     }
 
+    /// A record that comes with a hint is true most of the time. It may be an old one, or an invention.
+    fn as_it_may_be_told(&mut self, found: Found) -> Found {
+        if self.is_calm() {
+            return found;
+        }
+        let told = match self.rng.range(0, 10) {
+            0 => self
+                .trouble
+                .old_record
+                .clone()
+                .filter(|old| old.key == found.key)
+                .unwrap_or_else(|| found.clone()),
+            1 => invented(&mut self.rng, found.clone()),
+            _ => found.clone(),
+        };
+        if self.rng.chance(300) {
+            self.trouble.old_record = Some(found);
+        }
+        told
+    }
+
     fn send_to_store(&mut self, actor: usize, sent: Sent) {
         if self.actors[actor].cut.requests {
             return;
         }
-        let (send, again, delay, other) = self.weather();
+        let (send, again, delay, other) = self.weather_of(actor, self.plan.slowness);
         if again {
             self.after(other, Event::ToStore(actor, sent.clone()));
         }
+        // One that was about to be answered when the store fell back takes its time.
+        let lags = self.trouble.lagging == Some(sent.asking) && !self.calm;
+        let lags = lags && self.store.incarnation != self.trouble.lagging_from;
+        let delay = if lags { self.rng.range(0, self.plan.longest() / 5) } else { delay };
         if send {
             self.after(delay, Event::ToStore(actor, sent));
         }
     }
 
-    fn send_to_process(&mut self, actor: usize, news: News) {
+    pub(crate) fn send_to_process(&mut self, actor: usize, news: News) {
         if self.actors[actor].cut.answers {
             return;
         }
-        let (send, again, delay, other) = self.weather();
+        let (send, again, delay, other) = self.weather_of(actor, self.plan.slow_answers);
         if again {
             self.after(other, Event::ToProcess(actor, Box::new(news.clone())));
         }
@@ -352,11 +439,11 @@ impl World {
     }
 
     /// Whether a message arrives, whether it arrives twice, and how late each.
-    fn weather(&mut self) -> (bool, bool, u64, u64) {
-        if self.calm {
+    fn weather_of(&mut self, actor: usize, slowness: u64) -> (bool, bool, u64, u64) {
+        if self.is_calm() || self.is_sheltered(actor) {
             return (true, false, self.rng.range(100, MILLI), 0);
         }
-        let Plan { loss, duplication, slowness, .. } = self.plan;
+        let Plan { loss, duplication, .. } = self.plan;
         let longest = self.plan.longest();
         let delay = |rng: &mut Rng| match rng.chance(slowness) {
             // From a hang that ends just in time to one that outlasts every lease.
@@ -387,7 +474,8 @@ impl World {
             News::Input(input) => self.worker_gets(index, input),
             News::Told(life, found) => {
                 let env = self.env(index);
-                self.actors[index].client.told(&env, life, found);
+                let process = self.actors[index].process;
+                self.clients[process].told(&env, life, found);
             }
             News::Go { asking, trip } => {
                 if self.actors[index].asking.get(&asking).is_some_and(|asking| asking.trip == trip) {
@@ -397,18 +485,22 @@ impl World {
             News::Reply { asking, trip, shown, said } => {
                 let env = self.env(index);
                 let actor = &mut self.actors[index];
+                let client = &mut self.clients[actor.process];
                 let Some(mut held) = actor.asking.remove(&asking) else { return };
                 if held.trip != trip {
                     actor.asking.insert(asking, held);
                     return;
                 }
+                if said.is_shown() {
+                    self.trouble.heard.insert(actor.process, (shown.life, self.at));
+                }
                 match said {
-                    Reply::Read(found) => actor.client.read(&env, &mut held.operation, shown, found),
+                    Reply::Read(found) => client.read(&env, &mut held.operation, shown, found),
                     Reply::Committed(fates) => {
-                        actor.client.committed(&env, &mut held.operation, shown, fates);
+                        client.committed(&env, &mut held.operation, shown, fates);
                     }
-                    Reply::LostNothing(lost) => actor.client.lost_nothing(&mut held.operation, lost),
-                    Reply::Listed(names) => actor.client.listed(&mut held.operation, names),
+                    Reply::LostNothing(lost) => client.lost_nothing(&mut held.operation, lost),
+                    Reply::Listed(names) => client.listed(&mut held.operation, names),
                     Reply::Failed => {
                         if let Act::Call(request, _) = held.act {
                             self.worker_gets(index, Input::Failed(request));
@@ -416,10 +508,14 @@ impl World {
                         return;
                     }
                 }
+                let cut = self.plan.theme == Theme::SlowAnswers && !self.calm && self.rng.chance(30);
                 // An answer to this message that comes once more is not heard.
                 held.trip += 1;
                 actor.asking.insert(asking, held);
                 self.ask_on(index, asking);
+                if cut {
+                    self.cut_for(index, 3 * self.plan.longest() / 2);
+                }
             }
         }
     }
@@ -431,12 +527,17 @@ impl World {
         Env { at, wall, jitter: self.rng.next() as u16, chance }
     }
 
+    /// The number of what is asked next.
+    pub(crate) fn next_asking(&self) -> u64 {
+        self.serial + 1
+    }
+
     /// Begins to ask the store for something.
-    fn ask(&mut self, index: usize, act: Act) {
+    pub(crate) fn ask(&mut self, index: usize, act: Act) {
         let env = self.env(index);
         self.serial += 1;
         let (asking, actor) = (self.serial, &mut self.actors[index]);
-        let operation = actor.client.begin(&env, act.clone());
+        let operation = self.clients[actor.process].begin(&env, act.clone());
         actor.asking.insert(asking, Asking { act, operation, trip: 0 });
         self.ask_on(index, asking);
     }
@@ -447,7 +548,8 @@ impl World {
         let actor = &mut self.actors[index];
         let Some(mut held) = actor.asking.remove(&asking) else { return };
         held.trip += 1;
-        let (trip, step) = (held.trip, actor.client.step(&env, &mut held.operation));
+        let client = &mut self.clients[actor.process];
+        let (trip, step) = (held.trip, client.step(&env, &mut held.operation));
         let what = match step {
             Step::Done(reply) => return self.answered(index, held, reply),
             Step::Wait(span) => {
@@ -469,7 +571,8 @@ impl World {
         if let (Act::Call(request, _), Answered::Answer(answer)) = (held.act, reply) {
             let lease = request.lease;
             self.worker_gets(index, Input::Answered(request, answer));
-            if self.actors[index].client.must_look(lease) {
+            let process = self.actors[index].process;
+            if self.clients[process].must_look(lease) {
                 self.ask(index, Act::Wishes(lease));
             }
         }
@@ -514,6 +617,9 @@ impl World {
         match output {
             Output::Send(request) => {
                 self.check_send(index, &request);
+                self.leave_soon(index, &request);
+                self.fall_back_soon(&request);
+                self.claim_late(index, &request);
                 self.ask(index, Act::Call(request, None));
             }
             Output::Trust(until) => {
@@ -532,8 +638,11 @@ impl World {
                 self.work_ends_within(index, dying, resource, token);
             }
             Output::Left(resource) => {
-                let again = self.rng.range(1, self.plan.longest());
-                self.after(again, Event::Enter(index, resource));
+                // Some do not come back. What they leave behind shows at the end.
+                if self.calm || !self.rng.chance(self.plan.stays_away) {
+                    let again = self.rng.range(1, self.plan.longest());
+                    self.after(again, Event::Enter(index, resource));
+                }
             }
             Output::Done => {
                 self.kill(index);
@@ -565,9 +674,9 @@ impl World {
         }
         if let Call::Release(leaves) = &request.call {
             for leave in leaves {
-                self.released_at.insert(leave.resource.clone(), self.at);
                 let seat = self.store.resource(&leave.resource).and_then(|r| r.seat_of(request.lease));
                 if let Some(token) = seat.map(|seat| seat.grant.token) {
+                    self.released_at.insert(leave.resource.clone(), self.at);
                     self.check.given_up(&leave.resource, token);
                 }
             }
@@ -615,6 +724,12 @@ impl World {
     }
 
     fn stop(&mut self, index: usize, resource: ResourceName, token: Token, ending: Ending) {
+        // A notice that comes between a renewal and another attempt at it looks like one.
+        let lease = self.actors[index].works.get(&resource).and_then(|work| work.lease);
+        let renewed = lease.is_some_and(|lease| self.store.is_as_renewed(lease));
+        if ending == Ending::Cloned && self.plan.together && renewed {
+            self.check.fail("S6", self.at, format!("{resource}: {index} takes itself for a clone"));
+        }
         let actor = &mut self.actors[index];
         actor.owned.remove(&resource);
         let span = if ending.is_gentle() {
@@ -651,20 +766,31 @@ impl World {
         if self.actors[index].crashed || self.actors[index].worker.is_campaigning(resource) {
             return;
         }
+        // In calm weather nobody changes K.
+        let present = self.store.resource(resource).filter(|_| self.calm).map(|resource| resource.tickets);
         let tickets = match self.plan.tickets_change && !self.calm && self.rng.chance(300) {
             true => self.rng.range(1, 5) as u32,
-            false => self.plan.tickets,
+            false => present.unwrap_or(self.plan.tickets),
         };
-        let priority = if self.rng.chance(200) { 1 } else { 0 };
+        let priority = if self.rng.chance(200) && !self.calm { 1 } else { 0 };
         let tickets = Tickets::new(tickets).expect("a few tickets");
         self.worker_gets(index, Input::Enter(Want { resource: resource.clone(), tickets, priority }));
     }
 
-    fn join(&mut self) {
+    pub(crate) fn join(&mut self) {
         let timing = self.plan.timing(&mut self.rng);
         let label = Label::new(&format!("w{}", self.actors.len())).expect("a label");
-        let here = (self.at, self.store.capabilities);
-        let actor = Actor::new(timing, label, self.plan.band, &mut self.rng, self.planted, here);
+        let up: Vec<usize> = (0..self.actors.len()).filter(|index| self.actors[*index].is_up()).collect();
+        let shares = !up.is_empty() && self.rng.chance(self.plan.shared);
+        let actor = if shares {
+            let mate = *self.rng.pick(&up);
+            Actor::beside(&self.actors[mate], timing, label, self.at, self.planted)
+        } else {
+            self.clients.push(Client::new(self.store.capabilities).with_planted(self.planted));
+            let process = self.clients.len() - 1;
+            let clocks = Clocks::of(&self.plan, &mut self.rng);
+            Actor::new(timing, label, clocks, self.at, process, self.planted)
+        };
         self.actors.push(actor);
         for resource in self.names.clone() {
             if self.rng.chance(850) {
@@ -692,277 +818,46 @@ impl World {
         }
     }
 
-    // ---- trouble -----------------------------------------------------------------------------------------
-
-    fn fault(&mut self) {
-        if self.calm {
-            return;
-        }
-        self.faults += 1;
-        let actor = self.rng.range(0, self.actors.len() as u64) as usize;
-        match self.rng.range(0, 12) {
-            0..=2 => self.cut_off(actor),
-            3 | 4 => self.freeze(actor, false),
-            5 => self.freeze(actor, true),
-            6 | 7 => self.crash(actor),
-            8 | 9 if self.plan.restarts != Restarts::Never && !self.store.down => self.store_down(),
-            10 | 11 if self.plan.steps => self.step(),
-            _ => self.cut_off(actor),
-        }
-        if self.plan.restarts >= Restarts::SomeLost && self.knows_longest() && self.rng.chance(300) {
-            self.store.snapshot = Some((self.store.records(), self.check.marks()));
-        }
-        if self.rng.chance(200) && !self.store.down {
-            self.drop_ttls();
-        }
-        // A newcomer at the worst moment.
-        if self.rng.chance(100) && self.actors.iter().filter(|actor| !actor.crashed).count() < 8 {
-            self.join();
-        }
-        self.after_random(self.plan.fault_every, Event::Fault);
-    }
-
-    fn cut_off(&mut self, index: usize) {
-        let both = self.rng.chance(400);
-        let requests = self.rng.chance(500);
-        self.actors[index].cut = Cut { requests: both || requests, answers: both || !requests };
-        let span = self.rng.range(0, 3 * self.plan.longest());
-        self.after(span, Event::Heal(index));
-    }
-
-    fn freeze(&mut self, index: usize, asleep: bool) {
-        let span = self.rng.range(MILLI, 3 * self.plan.longest());
-        let until = self.at + span;
-        let actor = &mut self.actors[index];
-        if !actor.is_up() {
-            return;
-        }
-        actor.frozen_until = Some(until);
-        if asleep {
-            actor.fall_asleep(self.at);
-        }
-        self.queue_at(until, Event::Resume(index));
-    }
-
-    fn crash(&mut self, index: usize) {
-        if self.actors[index].crashed {
-            return;
-        }
-        let lease = self.actors[index].worker.lease();
-        self.kill(index);
-        // At times somebody can prove it.
-        if let Some(lease) = lease.filter(|_| !self.store.down && self.rng.chance(200)) {
-            self.operate(Act::Prove(lease));
-        }
-        self.join();
-    }
-
-    /// The process is gone, and its work with it.
-    pub(crate) fn kill(&mut self, index: usize) {
-        let actor = &mut self.actors[index];
-        actor.crashed = true;
-        actor.trust = None;
-        actor.owned.clear();
-        actor.works.clear();
-    }
-
-    fn store_down(&mut self) {
-        self.store.down = true;
-        let span = self.rng.range(0, 2 * self.plan.longest());
-        let kinds: &[Restarts] = match self.plan.restarts {
-            Restarts::AllLost => &[Restarts::Whole, Restarts::SomeLost, Restarts::AllLost],
-            Restarts::SomeLost => &[Restarts::Whole, Restarts::SomeLost],
-            _ => &[Restarts::Whole],
-        };
-        let mut how = *self.rng.pick(kinds);
-        if how == Restarts::SomeLost && self.store.snapshot.is_none() {
-            how = Restarts::Whole;
-        }
-        self.after(span, Event::StoreBack(how));
-    }
-
-    fn store_back(&mut self, how: Restarts) {
-        self.store.down = false;
-        self.store.incarnation += 1;
-        let sane_clock = !self.plan.steps;
-        match how {
-            Restarts::SomeLost => {
-                let (records, marks) = self.store.snapshot.clone().expect("a snapshot");
-                self.store.fall_back(records);
-                self.check.data_lost(&marks, sane_clock);
-            }
-            Restarts::AllLost => {
-                // An older life of the store does not come back from here on.
-                self.store.lose_all();
-                self.check.data_lost(&Marks::new(), sane_clock);
-            }
-            Restarts::Never | Restarts::Whole => {}
-        }
-    }
-
-    /// The store's clock steps, more often forward; what went back is often set right later.
-    fn step(&mut self) {
-        let longest = self.plan.longest();
-        let by = self.rng.range(1, 4 * longest);
-        if self.rng.chance(500) {
-            self.step_by(by as i64);
-        } else if self.step_by(-(by as i64)) && self.rng.chance(700) {
-            let soon = 2 * longest + self.rng.range(1, longest / 2);
-            self.after(soon, Event::ClockForward(by));
-        }
-    }
-
-    /// Not twice within two leases: nobody could have seen the time in between. Says whether it did.
-    fn step_by(&mut self, by: i64) -> bool {
-        let may = self.at >= self.store.stepped_at + 2 * self.plan.longest();
-        if may {
-            self.store.stepped_at = self.at;
-            self.store.offset += by;
-        }
-        may
-    }
-
-    fn wish(&mut self) {
-        if self.calm {
-            return;
-        }
-        let resource = self.rng.pick(&self.names).clone();
-        let owners: Vec<(usize, Grant)> = self
-            .actors
-            .iter()
-            .enumerate()
-            .filter_map(|(index, actor)| Some((index, *actor.owned.get(&resource)?)))
-            .collect();
-        if !owners.is_empty() && self.rng.chance(800) {
-            let (index, grant) = *self.rng.pick(&owners);
-            self.wish_about(index, resource, grant);
-        } else {
-            let index = self.rng.range(0, self.actors.len() as u64) as usize;
-            self.wish_for(index, resource);
-        }
-        self.after_random(self.plan.wish_every, Event::Wish);
-    }
-
-    /// Something that a user may want of a worker in any state.
-    fn wish_for(&mut self, index: usize, resource: ResourceName) {
-        match self.rng.range(0, 12) {
-            0..=3 => self.worker_gets(index, Input::Leave(resource)),
-            4..=7 => self.worker_gets(index, Input::StepDown(resource)),
-            8..=10 => {
-                let tickets = Tickets::new(self.plan.tickets).expect("a few tickets");
-                self.worker_gets(index, Input::Enter(Want { resource, tickets, priority: 0 }));
-            }
-            _ => self.worker_gets(index, Input::Shutdown),
-        }
-    }
-
-    fn wish_about(&mut self, index: usize, resource: ResourceName, grant: Grant) {
-        let token = grant.token;
-        match self.rng.range(0, 20) {
-            0..=11 => self.worker_gets(index, Input::StepDown(resource)),
-            12 | 13 => self.worker_gets(index, Input::Leave(resource)),
-            14 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Failed }),
-            15 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Finished }),
-            16 | 17 if !self.store.down => {
-                let label = self.rng.pick(&self.actors).label.clone();
-                let successor = self.rng.chance(500).then_some(label);
-                self.operate(Act::Ask(resource, token, successor));
-            }
-            18 if !self.store.down => {
-                // From here on: where records are written one by one it may stop in the middle.
-                self.check.evicted(&resource, token);
-                self.operate(Act::Evict(resource, token));
-            }
-            19 => self.worker_gets(index, Input::Shutdown),
-            _ => self.worker_gets(index, Input::StepDown(resource)),
-        }
-    }
-
-    /// An operator does something, in one go. Where the store writes records one by one it may stop after the first.
-    fn operate(&mut self, act: Act) -> Option<Answered> {
-        let (at, clock) = (self.at, Duration::from_micros(self.at));
-        let mut operator = self.operator.clone();
-        let env = |rng: &mut Rng| Env {
-            at: Moment::new(clock, clock),
-            wall: 100_000_000_000 + at,
-            jitter: 0,
-            chance: (u128::from(rng.next()) << 64) | u128::from(rng.next()),
-        };
-        let mut operation = operator.begin(&env(&mut self.rng), act);
-        for _ in 0..100 {
-            let now = env(&mut self.rng);
-            match operator.step(&now, &mut operation) {
-                Step::Done(reply) => {
-                    self.operator = operator;
-                    return Some(reply);
-                }
-                Step::Wait(_) => {}
-                Step::Read(keys) => {
-                    let (shown, found) = self.store.read(at, &keys);
-                    operator.read(&now, &mut operation, shown, found);
-                }
-                Step::LostNothing(_) => operator.lost_nothing(&mut operation, self.store.lost_nothing()),
-                Step::List => operator.listed(&mut operation, self.store.names()),
-                Step::Commit(life, sendings) => {
-                    let mut fates = Vec::new();
-                    for sending in &sendings {
-                        let puts = sending.change.put.len();
-                        let stops = !self.plan.together && puts > 1 && !self.calm && self.rng.chance(300);
-                        let until = if stops { 1 } else { puts };
-                        let (fate, applied) = self.store.commit(at, life, sending, 0..until);
-                        self.applied(usize::MAX, life, applied);
-                        if stops {
-                            return None;
-                        }
-                        fates.push(fate);
-                    }
-                    let shown = self.store.shown(at);
-                    operator.committed(&now, &mut operation, shown, fates);
-                }
-            }
-        }
-        self.check.fail("cost", at, "an operator gets nowhere".to_owned());
-        None
-    }
-
-    /// Whether the store knows the longest ttl of the run. One that does not has lost all, as it were.
-    fn knows_longest(&self) -> bool {
-        self.store.longest().is_some_and(|longest| longest.as_micros() as u64 >= self.plan.longest())
-    }
-
-    /// Somebody looks which ttls are in use.
-    fn drop_ttls(&mut self) {
-        let in_use = self.store.ttls_in_use();
-        let linger = Duration::from_micros(self.plan.longest());
-        self.operate(Act::DropTtls(in_use, linger));
-    }
-
-    /// All faults stop: links heal, everybody wakes up, the store is there.
-    pub(crate) fn calm_down(&mut self) {
-        self.calm = true;
-        if self.store.down {
-            self.store_back(Restarts::Whole);
-        }
-        for index in 0..self.actors.len() {
-            self.actors[index].cut = Cut::default();
-        }
-    }
-
     // ---- time --------------------------------------------------------------------------------------------
 
-    fn after(&mut self, span: u64, event: Event) {
+    /// Nothing fails now.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm || self.at < self.trouble.calm_until
+    }
+
+    pub(crate) fn after(&mut self, span: u64, event: Event) {
         self.queue_at(self.at + span, event);
     }
 
-    fn after_random(&mut self, mean: u64, event: Event) {
+    pub(crate) fn after_random(&mut self, mean: u64, event: Event) {
         let span = self.rng.range(1, 2 * mean);
         self.after(span, event);
     }
 
-    fn queue_at(&mut self, at: Real, event: Event) {
+    pub(crate) fn queue_at(&mut self, at: Real, event: Event) {
         self.serial += 1;
         self.queue.push(Entry { at, serial: self.serial, event });
     }
+}
+
+/// Where a message to the store goes.
+pub(crate) enum Route {
+    Store,
+    NewPrimary,
+    Nowhere,
+}
+
+/// A record that nobody wrote, of a version that does not exist.
+fn invented(rng: &mut Rng, mut found: Found) -> Found {
+    (found.version, found.revision) = (Version(rng.next().max(1)), found.revision + rng.range(0, 3));
+    if let Some(Value::Resource(resource)) = &mut found.value {
+        match rng.range(0, 3) {
+            0 => resource.seats.clear(),
+            1 => resource.queue.clear(),
+            _ => resource.tickets += 1,
+        }
+    }
+    found
 }
 
 impl Ord for Entry {

@@ -514,3 +514,88 @@ fn the_longest_ttl_never_falls_below_that_of_a_living_lease() {
 
     assert!(world.meta().longest >= TTL * 2, "{:?}, while A relies on {:?}", world.meta().longest, TTL * 2);
 }
+
+// S1, for ever. C has read that A owns; then all data is wiped within one life of the store. C finds the lease of A missing
+// and writes it again, so that it runs out. A renews it, and hears of no new life.
+#[test]
+fn a_lease_that_was_wiped_does_not_come_back_to_its_worker() {
+    let mut world = World::owned_by_a();
+    world.open(C, TTL);
+    let mut client = world.client(C);
+    let request = world.request(C, Call::Claim(vec![want(&name())]));
+    let env = world.env();
+    let mut operation = client.begin(&env, Act::Call(request, None));
+    loop {
+        let env = world.env();
+        match client.step(&env, &mut operation) {
+            Step::Read(keys) => {
+                if keys.contains(&Key::Lease(A)) {
+                    (world.records, world.lost_nothing) = (BTreeMap::new(), false);
+                }
+                let found = keys.iter().map(|key| world.find(key)).collect();
+                client.read(&env, &mut operation, world.shown(), found);
+            }
+            Step::Commit(life, sendings) => {
+                world.commit(life, &sendings);
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(world.value(&Key::Lease(A)).is_some(), "C has written it again");
+
+    assert_eq!(world.renew(A), Said::Gone);
+}
+
+// L1. B leaves the queue; then the store falls back to data in which B waits. B lives, and would never claim what it is
+// woken for.
+#[test]
+fn a_worker_leaves_the_queues_of_older_data_that_it_has_left() {
+    let mut world = World::owned_by_a();
+    waits(world.claim(B));
+    let saved = world.records.clone();
+    world.release(B);
+    (world.records, world.life) = (saved, Incarnation(2));
+    assert!(world.resource().waits(B));
+
+    world.renew(B);
+    let held = world.call(B, Call::Held);
+
+    assert_eq!(held, Said::Held(vec![]));
+    assert!(!world.resource().waits(B));
+}
+
+// The same, but B has only stepped down: it waits on.
+#[test]
+fn a_worker_that_has_stepped_down_keeps_its_place_in_older_data() {
+    let mut world = World::owned_by_a();
+    waits(world.claim(B));
+    world.call(A, Call::Release(vec![Leave { resource: name(), how: Leaving::SteppedDown }]));
+    let saved = world.records.clone();
+    (world.records, world.life) = (saved, Incarnation(2));
+    assert!(world.resource().waits(A));
+
+    world.renew(A);
+    let held = world.call(A, Call::Held);
+
+    assert_eq!(held, Said::Held(vec![]));
+    assert!(world.resource().waits(A));
+}
+
+// A renewal is applied; the store restarts with its data, and another request of the process hears of the new life first.
+#[test]
+fn a_renewal_that_is_answered_after_a_restart_is_not_taken_for_a_clones() {
+    let mut world = World::owned_by_a();
+    let mut client = world.client(A);
+    let request = world.request(A, Call::Renew);
+    let (mut operation, life, sendings) = world.begin(&mut client, request);
+    let (fates, before) = (world.commit(life, &sendings), world.shown());
+    world.life = Incarnation(2);
+    let (mut client, _) = world.run(client, Act::Wishes(B));
+
+    let env = world.env();
+    client.committed(&env, &mut operation, before, fates);
+    let Reply::Answer(answer) = world.finish(&mut client, operation) else { panic!() };
+
+    assert!(matches!(answer.said, Said::Kept { .. }), "{:?}", answer.said);
+}
