@@ -187,8 +187,16 @@ struct Mine {
     found: Vec<Notice>,
     /// There were more notices than fit into the lease.
     must_look: bool,
-    /// When each resource was given up last, and whether for good: a claim from before that takes nothing any more.
-    left: BTreeMap<ResourceName, (Order, Leaving)>,
+    /// When each resource was given up last: requests from before that take nothing and give nothing up any more.
+    left: BTreeMap<ResourceName, Left>,
+}
+
+/// A resource that was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Left {
+    at: Order,
+    /// The worker does not want it any more.
+    for_good: bool,
 }
 
 /// A request while it is carried out.
@@ -299,7 +307,9 @@ impl Client {
                 let mine = self.mine.entry(*lease).or_default();
                 for want in wants {
                     mine.touch(&want.resource);
-                    mine.left.remove(&want.resource);
+                    if let Some(left) = mine.left.get_mut(&want.resource) {
+                        left.for_good = false;
+                    }
                 }
                 wants.len()
             }
@@ -846,6 +856,10 @@ impl Client {
                 Outcome::Said(claimed) => Said1::Claimed(claimed),
                 Outcome::Gone => Said1::Said(Said::Gone),
             }),
+            Call::Release(leaves) if mine.has_left(&leaves[part].resource, op.begun) => {
+                // A later request has given it up, and perhaps the worker owns it again since.
+                Decision::Say(Said1::Released(Released::Free))
+            }
             Call::Release(leaves) => {
                 let doubts = mine.doubts.get(&leaves[part].resource);
                 let doubts = doubts.into_iter().flatten().map(|(version, _)| *version).collect();
@@ -1263,22 +1277,23 @@ impl Mine {
 
     fn leave(&mut self, leave: &Leave, at: Order) {
         if self.left.len() >= MOST_TOUCHED {
-            // Those of long ago: a claim that was under way then is over.
-            let mut orders: Vec<Order> = self.left.values().map(|(left, _)| *left).collect();
+            // Those of long ago: a request that was under way then is over.
+            let mut orders: Vec<Order> = self.left.values().map(|left| left.at).collect();
             orders.sort_unstable();
-            self.left.retain(|_, (left, _)| *left > orders[MOST_TOUCHED / 2]);
+            self.left.retain(|_, left| left.at > orders[MOST_TOUCHED / 2]);
         }
-        self.left.insert(leave.resource.clone(), (at, leave.how));
+        let for_good = leave.how != Leaving::SteppedDown;
+        self.left.insert(leave.resource.clone(), Left { at, for_good });
     }
 
     /// Whether the resource was given up after that.
     fn has_left(&self, name: &ResourceName, begun: Order) -> bool {
-        self.left.get(name).is_some_and(|(left, _)| *left > begun)
+        self.left.get(name).is_some_and(|left| left.at > begun)
     }
 
     /// Whether the worker wants nothing of the resource any more.
     fn wants_not(&self, name: &ResourceName) -> bool {
-        self.left.get(name).is_some_and(|(_, how)| *how != Leaving::SteppedDown)
+        self.left.get(name).is_some_and(|left| left.for_good)
     }
 
     /// A linearizable answer shows this version: a commit that was sent before and expects another is not applied any

@@ -599,3 +599,32 @@ fn a_renewal_that_is_answered_after_a_restart_is_not_taken_for_a_clones() {
 
     assert!(matches!(answer.said, Said::Kept { .. }), "{:?}", answer.said);
 }
+
+// L1, and worse. A steps down; while that is under way it leaves for good, and comes back as the owner. The first request
+// decides again.
+#[test]
+fn a_step_down_that_is_late_takes_nothing_away_and_no_place_in_the_queue() {
+    for comes_back in [false, true] {
+        let mut world = World::owned_by_a();
+        waits(world.claim(B));
+        let leave = Leave { resource: name(), how: Leaving::SteppedDown };
+        let request = world.request(A, Call::Release(vec![leave]));
+        let mut client = world.client(A);
+        let (mut late, life, sendings) = world.begin(&mut client, request);
+        world.clients.insert(A, client);
+
+        assert_eq!(world.release(A), Released::Free);
+        world.release(B);
+        if comes_back {
+            granted(world.claim(A));
+        }
+        let mut client = world.client(A);
+        let fates = world.commit(life, &sendings);
+        let env = world.env();
+        client.committed(&env, &mut late, world.shown(), fates);
+        world.finish(&mut client, late);
+
+        assert_eq!(world.resource().seat_of(A).is_some(), comes_back);
+        assert!(!world.resource().waits(A));
+    }
+}
