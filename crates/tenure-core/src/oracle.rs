@@ -25,7 +25,6 @@ use crate::message::{
 };
 use crate::moment::StoreTime;
 use crate::names::{Label, LimitError, Metadata, ResourceName};
-use crate::planted::{Bug, Planted};
 use crate::shown::{HISTORY, Happened};
 
 /// 2200-01-01, in microseconds: tokens stay below 2^53, so that every language can hold them.
@@ -74,7 +73,6 @@ pub struct Ledger {
     jobs: BTreeMap<ResourceName, Job>,
     history: History,
     hints: Vec<Hint>,
-    planted: Planted,
 }
 
 impl Ledger {
@@ -96,7 +94,6 @@ impl Ledger {
             jobs: BTreeMap::new(),
             history: History::of(HISTORY),
             hints: Vec::new(),
-            planted: Planted::default(),
         }
     }
 
@@ -104,12 +101,6 @@ impl Ledger {
     #[must_use]
     pub fn with_history(self, most: usize) -> Self {
         Self { history: History::of(most), ..self }
-    }
-
-    /// The same with a bug in it, for tests.
-    #[must_use]
-    pub fn with_planted(self, planted: Planted) -> Self {
-        Self { planted, ..self }
     }
 
     /// Carries out what a worker asks.
@@ -256,7 +247,7 @@ impl Ledger {
     /// How long there are no grants still. A quarantine that is over stays over, also when `longest` grows.
     fn quarantine_left(&mut self, judged: StoreTime, vouched: StoreTime) -> Option<Duration> {
         let until = self.quarantine_from? + self.longest;
-        if until <= judged || self.planted.has(Bug::QuarantineOff) {
+        if until <= judged {
             self.quarantine_from = None;
             return None;
         }

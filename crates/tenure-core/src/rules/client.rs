@@ -158,7 +158,7 @@ pub struct Client {
     wall: Option<(u64, Moment)>,
     /// Raised with everything that is begun, sent or heard.
     order: Order,
-    mine: BTreeMap<LeaseId, Mine>,
+    mine: BTreeMap<LeaseId, OwnLease>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -174,7 +174,7 @@ struct Heard {
 
 /// What a client remembers of a lease of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Mine {
+struct OwnLease {
     /// Every resource that was claimed under it.
     touched: BTreeSet<ResourceName>,
     /// There were more.
@@ -246,17 +246,17 @@ struct Tour {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Part {
     Open,
-    Settled(Said1),
+    Settled(PartAnswer),
 }
 
 /// A change, what it is for, and what it comes to if it is applied.
-type Sendable = (Option<usize>, Change, Said1);
+type Sendable = (Option<usize>, Change, PartAnswer);
 
 /// A part that is settled if the store still shows this.
-type Unverified = (usize, Said1, Vec<(Key, Version)>);
+type Unverified = (usize, PartAnswer, Vec<(Key, Version)>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Said1 {
+enum PartAnswer {
     Claimed(Claimed),
     Released(Released),
     Said(Said),
@@ -273,7 +273,7 @@ struct Sent {
     order: Order,
     life: Option<Incarnation>,
     /// What each change is for, and what it comes to if it is applied.
-    changes: Vec<(Option<usize>, Sending, Said1)>,
+    changes: Vec<(Option<usize>, Sending, PartAnswer)>,
 }
 
 impl Client {
@@ -656,7 +656,7 @@ impl Client {
         let chance = (env.chance, env.chance as u64);
         match contact::arrive(record, heard.life, (before, known, lasts), op.lost_nothing, chance) {
             Some(Decision::Commit(change, ())) => {
-                let changes = vec![(None, *change, Said1::Onward)];
+                let changes = vec![(None, *change, PartAnswer::Onward)];
                 Some(self.committing(env, op, changes))
             }
             _ => {
@@ -756,7 +756,7 @@ impl Client {
         if !first.is_empty() {
             let mut known = BTreeSet::new();
             first.retain(|change: &Change| change.put.iter().all(|(key, _)| known.insert(key.clone())));
-            let first: Vec<_> = first.into_iter().map(|change| (None, change, Said1::Onward)).collect();
+            let first: Vec<_> = first.into_iter().map(|change| (None, change, PartAnswer::Onward)).collect();
             return self.committing(env, op, first);
         }
         // A resource that a request names twice: the second part is decided when the first is applied.
@@ -781,7 +781,7 @@ impl Client {
             Key::Lease(lease) => leases::end_run_out(&view, *lease),
             _ => None,
         });
-        leases.map(|change| (None, change, Said1::Onward)).chain(changes).collect()
+        leases.map(|change| (None, change, PartAnswer::Onward)).chain(changes).collect()
     }
 
     /// The store's clock does not allow these changes. Their times may come from before that clock went back: what was
@@ -796,26 +796,26 @@ impl Client {
         outdated
     }
 
-    fn decide_part(&self, env: &Env, op: &Operation, part: usize) -> Decision<Said1> {
+    fn decide_part(&self, env: &Env, op: &Operation, part: usize) -> Decision<PartAnswer> {
         let view = self.view(env, op);
         match &op.act {
             Act::Call(request, witness) => self.decide_call(view, op, request, witness.as_ref(), part),
             Act::Ask(name, token, successor) => {
-                operators::ask(view, name, *token, successor.as_ref()).map(Said1::Asked)
+                operators::ask(view, name, *token, successor.as_ref()).map(PartAnswer::Asked)
             }
-            Act::Evict(name, token) => operators::evict(view, name, *token).map(Said1::Asked),
-            Act::Job(step) => jobs::step(view, step).map(Said1::Job),
-            Act::Publish(holder, payload) => jobs::publish(view, holder, payload).map(Said1::Published),
-            Act::Prove(lease) => leases::close(view, *lease, Closing::Proved, false).map(Said1::Said),
-            Act::Wishes(_) => Decision::Say(Said1::Onward),
-            Act::Sweep(leases) => leases::sweep(&view, leases[part]).map(|()| Said1::Onward),
+            Act::Evict(name, token) => operators::evict(view, name, *token).map(PartAnswer::Asked),
+            Act::Job(step) => jobs::step(view, step).map(PartAnswer::Job),
+            Act::Publish(holder, payload) => jobs::publish(view, holder, payload).map(PartAnswer::Published),
+            Act::Prove(lease) => leases::close(view, *lease, Closing::Proved, false).map(PartAnswer::Said),
+            Act::Wishes(_) => Decision::Say(PartAnswer::Onward),
+            Act::Sweep(leases) => leases::sweep(&view, leases[part]).map(|()| PartAnswer::Onward),
             Act::DropTtls(in_use, linger) => {
                 if !view.has_fresh(&Key::Ttls) || !view.has_fresh(&Key::Meta) {
                     return Decision::Read([Key::Ttls, Key::Meta].into());
                 }
                 match leases::drop_unused(&view, in_use, *linger) {
-                    Some(change) => Decision::commit(change, Said1::Onward),
-                    None => Decision::Say(Said1::Onward),
+                    Some(change) => Decision::commit(change, PartAnswer::Onward),
+                    None => Decision::Say(PartAnswer::Onward),
                 }
             }
         }
@@ -828,44 +828,44 @@ impl Client {
         request: &Request,
         witness: Option<&Arc<str>>,
         part: usize,
-    ) -> Decision<Said1> {
+    ) -> Decision<PartAnswer> {
         let (id, seq) = (request.lease, request.seq);
-        let nothing = Mine::default();
+        let nothing = OwnLease::default();
         let mine = self.mine.get(&id).unwrap_or(&nothing);
         match &request.call {
             Call::Open { ttl, label, metadata } => {
-                leases::open(view, &Opening { id, ttl: *ttl, label, metadata, witness }).map(Said1::Said)
+                leases::open(view, &Opening { id, ttl: *ttl, label, metadata, witness }).map(PartAnswer::Said)
             }
             Call::Renew => {
-                leases::renew(view, id, seq, (op.attempts, &op.wrote), &mine.settled).map(Said1::Said)
+                leases::renew(view, id, seq, (op.attempts, &op.wrote), &mine.settled).map(PartAnswer::Said)
             }
             Call::Close(why) => match self.last_releases(view, id, *why) {
                 Some(releases) if !releases.is_empty() => Decision::First(releases),
-                known => leases::close(view, id, *why, known.is_some()).map(Said1::Said),
+                known => leases::close(view, id, *why, known.is_some()).map(PartAnswer::Said),
             },
-            Call::Held => Decision::Say(Said1::Onward),
+            Call::Held => Decision::Say(PartAnswer::Onward),
             Call::Claim(wants)
                 if mine.has_left(&wants[part].resource, op.begun)
                     && !self.planted.has(Bug::ClaimAfterRelease) =>
             {
                 // The worker has given it up since, and does not wait for this answer any more.
                 let (ahead, look_again, why) = (0, LONGEST_WAIT, Why::Taken);
-                Decision::Say(Said1::Claimed(Claimed::Waiting(Waiting { ahead, look_again, why })))
+                Decision::Say(PartAnswer::Claimed(Claimed::Waiting(Waiting { ahead, look_again, why })))
             }
             Call::Claim(wants) => tickets::claim(view, id, &wants[part]).map(|outcome| match outcome {
-                Outcome::Said(claimed) => Said1::Claimed(claimed),
-                Outcome::Gone => Said1::Said(Said::Gone),
+                Outcome::Said(claimed) => PartAnswer::Claimed(claimed),
+                Outcome::Gone => PartAnswer::Said(Said::Gone),
             }),
             Call::Release(leaves) if mine.has_left(&leaves[part].resource, op.begun) => {
                 // A later request has given it up, and perhaps the worker owns it again since.
-                Decision::Say(Said1::Released(Released::Free))
+                Decision::Say(PartAnswer::Released(Released::Free))
             }
             Call::Release(leaves) => {
                 let doubts = mine.doubts.get(&leaves[part].resource);
                 let doubts = doubts.into_iter().flatten().map(|(version, _)| *version).collect();
                 tickets::release(view, id, &leaves[part], &doubts).map(|outcome| match outcome {
-                    Outcome::Said(released) => Said1::Released(released),
-                    Outcome::Gone => Said1::Said(Said::Gone),
+                    Outcome::Said(released) => PartAnswer::Released(released),
+                    Outcome::Gone => PartAnswer::Said(Said::Gone),
                 })
             }
         }
@@ -951,7 +951,7 @@ impl Client {
                 token: seat.grant.token,
             });
             let said = if dead { Said::Gone } else { Said::Held(held.collect()) };
-            op.parts[0] = Part::Settled(Said1::Said(said));
+            op.parts[0] = Part::Settled(PartAnswer::Said(said));
         } else {
             let found = seats.filter_map(|(resource, seat)| {
                 Some(Notice { resource, token: seat.grant.token, wish: seat.wish? })
@@ -960,7 +960,7 @@ impl Client {
             if let Some(mine) = self.mine.get_mut(&lease) {
                 mine.found = found;
             }
-            op.parts[0] = Part::Settled(Said1::Onward);
+            op.parts[0] = Part::Settled(PartAnswer::Onward);
         }
         None
     }
@@ -975,7 +975,7 @@ impl Client {
         &mut self,
         env: &Env,
         op: &mut Operation,
-        changes: Vec<(Option<usize>, Change, Said1)>,
+        changes: Vec<(Option<usize>, Change, PartAnswer)>,
     ) -> Step {
         let Some(heard) = self.life else { return Step::Wait(Duration::ZERO) };
         op.attempts += 1;
@@ -1006,12 +1006,12 @@ impl Client {
         &self,
         env: &Env,
         op: &mut Operation,
-        changes: &[(Option<usize>, Change, Said1)],
+        changes: &[(Option<usize>, Change, PartAnswer)],
     ) -> Option<Step> {
         if op.waited || changes.iter().any(|(_, change, _)| change.urgent) {
             return None;
         }
-        let waiters = |(_, change, _): &(Option<usize>, Change, Said1)| match change.put.first() {
+        let waiters = |(_, change, _): &(Option<usize>, Change, PartAnswer)| match change.put.first() {
             Some((_, Some(Value::Resource(resource)))) => resource.queue.len(),
             _ => 0,
         };
@@ -1061,7 +1061,7 @@ impl Client {
     fn reply(&mut self, env: &Env, op: &mut Operation) -> Reply {
         // When to look again counts from the answer, and was found out when it was decided.
         let since = env.at.shortest_since(op.decided_at);
-        let said: Vec<Said1> = op
+        let said: Vec<PartAnswer> = op
             .parts
             .iter()
             .filter_map(|part| match part {
@@ -1071,19 +1071,19 @@ impl Client {
             .collect();
         let Act::Call(request, _) = &op.act else {
             return match said.into_iter().next() {
-                Some(Said1::Asked(asked)) => Reply::Asked(asked),
-                Some(Said1::Job(said)) => Reply::Job(said),
-                Some(Said1::Published(published)) => Reply::Published(published),
+                Some(PartAnswer::Asked(asked)) => Reply::Asked(asked),
+                Some(PartAnswer::Job(said)) => Reply::Job(said),
+                Some(PartAnswer::Published(published)) => Reply::Published(published),
                 _ => Reply::Done,
             };
         };
-        let gone = said.iter().any(|said| matches!(said, Said1::Said(Said::Gone)));
+        let gone = said.iter().any(|said| matches!(said, PartAnswer::Said(Said::Gone)));
         let answer = match &request.call {
             _ if gone => Said::Gone,
-            Call::Claim(_) => Said::Claimed(said.into_iter().filter_map(Said1::claimed).collect()),
-            Call::Release(_) => Said::Released(said.into_iter().filter_map(Said1::released).collect()),
+            Call::Claim(_) => Said::Claimed(said.into_iter().filter_map(PartAnswer::claimed).collect()),
+            Call::Release(_) => Said::Released(said.into_iter().filter_map(PartAnswer::released).collect()),
             _ => match said.into_iter().next() {
-                Some(Said1::Said(said)) => said,
+                Some(PartAnswer::Said(said)) => said,
                 _ => Said::Gone,
             },
         };
@@ -1202,7 +1202,13 @@ impl Operation {
     }
 
     /// A change was applied: its part is settled, unless what it only expected has to be looked at once more.
-    fn applied(&mut self, capabilities: Capabilities, part: Option<usize>, sending: &Sending, said: Said1) {
+    fn applied(
+        &mut self,
+        capabilities: Capabilities,
+        part: Option<usize>,
+        sending: &Sending,
+        said: PartAnswer,
+    ) {
         let Some(part) = part else { return };
         let only_expected: Vec<(Key, Version)> = sending.change.only_expected().cloned().collect();
         if capabilities.together || only_expected.is_empty() {
@@ -1220,7 +1226,7 @@ impl Operation {
     }
 
     /// What is said when the store's clock does not allow what the rules have decided.
-    fn held_back(&self, changes: &[Change]) -> Said1 {
+    fn held_back(&self, changes: &[Change]) -> PartAnswer {
         let left = self.out_of_time(changes).unwrap_or_default();
         // The own lease has run out by the store's clock: it has to be renewed first.
         let look_again = if left.is_zero() { LONGEST_WAIT } else { left };
@@ -1229,18 +1235,18 @@ impl Operation {
         let claimed = Claimed::Waiting(Waiting { ahead: 0, look_again, why });
         match &self.act {
             Act::Call(request, _) => match &request.call {
-                Call::Claim(_) => Said1::Claimed(claimed),
+                Call::Claim(_) => PartAnswer::Claimed(claimed),
                 // Nothing else is limited in time.
-                _ => Said1::Said(Said::Gone),
+                _ => PartAnswer::Said(Said::Gone),
             },
-            Act::Job(_) => Said1::Job(JobSaid::NotOwner),
-            Act::Publish(..) => Said1::Published(Published::NotOwner),
-            _ => Said1::Onward,
+            Act::Job(_) => PartAnswer::Job(JobSaid::NotOwner),
+            Act::Publish(..) => PartAnswer::Published(Published::NotOwner),
+            _ => PartAnswer::Onward,
         }
     }
 }
 
-impl Said1 {
+impl PartAnswer {
     /// The same, with a look that is so much sooner.
     fn sooner(self, by: Duration) -> Self {
         let claimed = |claimed| match claimed {
@@ -1266,7 +1272,7 @@ impl Said1 {
     }
 }
 
-impl Mine {
+impl OwnLease {
     fn touch(&mut self, name: &ResourceName) {
         if self.touched.len() < MOST_TOUCHED {
             self.touched.insert(name.clone());
@@ -1314,7 +1320,7 @@ fn place_left(view: View<'_>, id: LeaseId, name: &ResourceName) -> Option<Sendab
     resource.filter(|resource| resource.waits(id) && resource.seat_of(id).is_none())?;
     let leave = Leave { resource: name.clone(), how: Leaving::Released };
     match tickets::release(view, id, &leave, &BTreeSet::new()) {
-        Decision::Commit(change, _) => Some((None, *change, Said1::Onward)),
+        Decision::Commit(change, _) => Some((None, *change, PartAnswer::Onward)),
         _ => None,
     }
 }

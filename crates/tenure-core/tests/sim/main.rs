@@ -62,6 +62,9 @@ const BUGS: &[(Bug, &str)] = &[
     (Bug::BelieveTooLong, "control: an owner believes for 1.15 ttl"),
 ];
 
+/// How many other seeds are tried where the known one does not show a bug any more.
+const SEARCHED: u64 = 300;
+
 /// Mistakes for which no seed is known yet: they show rarely, or in what the simulation does not look at. `scripts/sim
 /// --search` looks for them, too.
 const ELUSIVE: &[Bug] = &[
@@ -107,13 +110,18 @@ fn every_planted_bug_is_found_by_its_seed() {
         let name = format!("{bug:?}");
         let mut known = KNOWN.lines().filter_map(|line| line.split_once(' ')).filter(|(of, _)| *of == name);
         let seed = known.next().and_then(|(_, seed)| seed.split(' ').next()?.parse().ok());
-        match seed.and_then(|seed| run::simulate(seed, Planted::with(*bug)).violation) {
-            Some(violation) => println!("| {words} | {} |", violation.promise),
+        if let Some(violation) = seed.and_then(|seed| run::simulate(seed, Planted::with(*bug)).violation) {
+            println!("| {words} | {} |", violation.promise);
+            continue;
+        }
+        // Whatever changes the rules or the simulation changes what becomes of a seed.
+        match many::run(&Setting::seeds(0, SEARCHED), Planted::with(*bug)).violation {
+            Some((seed, violation)) => println!("| {words} | {} | by seed {seed} now", violation.promise),
             None => unfound.push(name),
         }
     }
 
-    assert!(unfound.is_empty(), "not found by their seeds; search with scripts/sim --search: {unfound:?}");
+    assert!(unfound.is_empty(), "not found; search with scripts/sim --search: {unfound:?}");
 }
 
 /// Looks for seeds that show the bugs, and prints them as lines for the file of known seeds.
