@@ -157,7 +157,7 @@ impl Worker {
             Input::Stopped { resource, token } => self.tell(now, &resource, Event::Stopped(token)),
             Input::Answered(request, answer) => self.answered(now, &request, answer),
             Input::Failed(request) => self.unanswered(now, request.seq),
-            Input::Hinted { resource, .. } if self.works_at(&resource) => self.renew_at(now.at),
+            Input::Hinted { resource, .. } if self.works_at(&resource) => self.renew_early(now.at),
             Input::Hinted { resource, after } => self.tell(now, &resource, Event::Hinted(now.at + after)),
             Input::Missed => self.tell_all(now, |_| Event::Hinted(now.at)),
             Input::Ended(lease) if self.lease() == Some(lease) => self.lose(now, Ending::Expired),
@@ -301,10 +301,12 @@ impl Worker {
         self.campaigns.get(resource).and_then(Campaign::working).is_some()
     }
 
-    /// The next renewal is made then, if it would be later.
-    fn renew_at(&mut self, at: Moment) {
-        if let Lease::Live(Live { renewal: Tries::Next(next), .. }) = &mut self.lease {
-            *next = next.or(at);
+    /// Renews soon, because there is something to hear: at once, but not many times within an interval.
+    fn renew_early(&mut self, now: Moment) {
+        let (trust, least) = (self.timing.trust(), self.timing.renew() / 8);
+        if let Lease::Live(Live { trusted_until, renewal: Tries::Next(next), .. }) = &mut self.lease {
+            let since_the_last = trust.saturating_sub(now.until(*trusted_until));
+            *next = next.or(now + least.saturating_sub(since_the_last));
         }
     }
 

@@ -209,6 +209,8 @@ pub struct Operation {
     fresh_from: Order,
     parts: Vec<Part>,
     lost_nothing: Option<bool>,
+    /// Resources whose records cannot be read.
+    unreadable: BTreeSet<ResourceName>,
     tour: Option<Tour>,
     /// How many conflicts in a row there were.
     conflicts: u32,
@@ -334,6 +336,7 @@ impl Client {
             fresh_from: begun,
             parts: vec![Part::Open; parts],
             lost_nothing: None,
+            unreadable: BTreeSet::new(),
             tour: None,
             conflicts: 0,
             attempts: 0,
@@ -381,6 +384,7 @@ impl Client {
         op.note(env, &sent, shown);
         if self.hear(env, sent.order, shown) {
             self.store(env, Some(sent.order), shown, records);
+            self.heard_at(env);
         }
     }
 
@@ -409,6 +413,7 @@ impl Client {
                 }
             }
         }
+        self.heard_at(env);
         if stuck.is_empty() || !same {
             op.conflicts = 0;
             return;
@@ -427,6 +432,27 @@ impl Client {
     /// The answer to [`Step::LostNothing`].
     pub fn lost_nothing(&mut self, op: &mut Operation, lost_nothing: bool) {
         op.lost_nothing = Some(lost_nothing);
+    }
+
+    /// Part of the answer to [`Step::Read`] or [`Step::Commit`]: what the store has of this resource is damaged, or of a
+    /// newer version. Says whether the request can go on without it.
+    pub fn unreadable(&mut self, op: &mut Operation, resource: &ResourceName) -> bool {
+        let goes_on = match &op.act {
+            Act::Call(request, _) => match &request.call {
+                Call::Claim(wants) => wants.len() > 1 && wants.iter().any(|want| want.resource == *resource),
+                Call::Release(leaves) => {
+                    leaves.len() > 1 && leaves.iter().any(|leave| leave.resource == *resource)
+                }
+                Call::Held => true,
+                _ => false,
+            },
+            Act::Wishes(_) => true,
+            _ => false,
+        };
+        if goes_on {
+            op.unreadable.insert(resource.clone());
+        }
+        goes_on
     }
 
     /// The answer to [`Step::List`].
@@ -506,7 +532,6 @@ impl Client {
         }
         match &mut self.life {
             Some(heard) if heard.life == shown.life => {
-                heard.at = env.at;
                 let before = core::mem::replace(&mut heard.now, shown.now);
                 if let (Some(before), Some(now)) = (before, shown.now)
                     && before.since(now) >= STEP_BACK
@@ -524,6 +549,13 @@ impl Client {
                 }
                 true
             }
+        }
+    }
+
+    /// Everything that an answer has told is noted.
+    fn heard_at(&mut self, env: &Env) {
+        if let Some(heard) = &mut self.life {
+            heard.at = env.at;
         }
     }
 
@@ -852,10 +884,18 @@ impl Client {
                 let (ahead, look_again, why) = (0, LONGEST_WAIT, Why::Taken);
                 Decision::Say(PartAnswer::Claimed(Claimed::Waiting(Waiting { ahead, look_again, why })))
             }
+            Call::Claim(wants) if op.unreadable.contains(&wants[part].resource) => {
+                let (ahead, look_again, why) = (0, request.limit * 4, Why::Unreadable);
+                Decision::Say(PartAnswer::Claimed(Claimed::Waiting(Waiting { ahead, look_again, why })))
+            }
             Call::Claim(wants) => tickets::claim(view, id, &wants[part]).map(|outcome| match outcome {
                 Outcome::Said(claimed) => PartAnswer::Claimed(claimed),
                 Outcome::Gone => PartAnswer::Said(Said::Gone),
             }),
+            Call::Release(leaves) if op.unreadable.contains(&leaves[part].resource) => {
+                // Nobody can write it, and nobody can take it: it goes with the lease.
+                Decision::Say(PartAnswer::Released(Released::Free))
+            }
             Call::Release(leaves) if mine.has_left(&leaves[part].resource, op.begun) => {
                 // A later request has given it up, and perhaps the worker owns it again since.
                 Decision::Say(PartAnswer::Released(Released::Free))
@@ -911,7 +951,9 @@ impl Client {
         };
         let view = self.view(env, op);
         let owned_only = self.planted.has(Bug::HeldAsksOnlyForOwned);
-        let unread = |name: &&ResourceName| !view.has_fresh(&Key::Resource((*name).clone()));
+        let unread = |name: &&ResourceName| {
+            !op.unreadable.contains(*name) && !view.has_fresh(&Key::Resource((*name).clone()))
+        };
         let given_up = |name: &ResourceName| self.mine.get(&lease).is_some_and(|mine| mine.wants_not(name));
         if owned_only {
             tour.names.retain(|name| !given_up(name));
@@ -939,6 +981,7 @@ impl Client {
         let places: Vec<_> = left.filter_map(|name| place_left(view, lease, name)).collect();
         if !places.is_empty() && !self.planted.has(Bug::PlacesNotLeft) {
             // A store that fell back shows the worker in queues that it has left.
+            op.tour = Some(tour);
             return Some(self.committing(env, op, places));
         }
         let seats = tour.seats.into_iter();
@@ -1182,6 +1225,9 @@ impl Operation {
 
     /// What a worker asks is answered as of one life of the store: what an earlier one has said is asked again.
     fn live_in(&mut self, life: Option<Incarnation>) {
+        if self.life != life {
+            self.lost_nothing = None;
+        }
         if self.life != life && matches!(self.act, Act::Call(..)) {
             self.parts.fill(Part::Open);
             (self.tour, self.verified) = (None, false);

@@ -253,8 +253,8 @@ pub(super) fn rewritten(
     Change { signals, ..Change::of(Key::Lease(id), record.version, lease) }
 }
 
-/// Deletes a lease that ended long ago, with what its worker said; ends one that has run out and that nobody else may ever
-/// look at, because it owns nothing.
+/// Deletes a lease that ended long ago, with what its worker said; ends one that ran out long ago. Nobody else looks at one
+/// that owns nothing.
 pub(super) fn sweep(view: &View<'_>, id: LeaseId) -> Decision<()> {
     let (lease_key, info_key) = (Key::Lease(id), Key::Info(id));
     let (Some(record), Some(info)) = (view.get(&lease_key), view.get(&info_key)) else {
@@ -265,10 +265,9 @@ pub(super) fn sweep(view: &View<'_>, id: LeaseId) -> Decision<()> {
         if !view.is_fresh(record) {
             return Decision::Read([lease_key].into());
         }
-        // No worker vouches for the store's clock here: this process has watched the lease itself, or it is long ago.
+        // No worker vouches for the store's clock here: this process has watched the lease itself.
         let gone = view.ago(record, lease.renewed, record.seen.marked_at).saturating_sub(lease.ttl);
-        let watched = gone >= KEPT && view.watched(record) >= lease.ttl;
-        let over = (watched || gone >= KEPT_LONG) && view.quarantine().is_none();
+        let over = gone >= KEPT && view.watched(record) >= lease.ttl && view.quarantine().is_none();
         return match over.then(|| end_run_out(view, id)).flatten() {
             Some(change) => Decision::commit(Change { urgent: false, ..change }, ()),
             None => Decision::Say(()),

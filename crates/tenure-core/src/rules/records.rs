@@ -272,12 +272,10 @@ impl Value {
             Self::Meta(meta) => meta.quarantine.iter_mut().for_each(|quarantine| on(&mut quarantine.since)),
             Self::Ttls(ttls) => ttls.uses.iter_mut().for_each(|used| on(&mut used.used)),
             Self::Lease(lease) => {
-                on(&mut lease.opened);
                 on(&mut lease.renewed);
                 lease.ended.iter_mut().for_each(|ended| on(&mut ended.at));
             }
             Self::Resource(resource) => {
-                on(&mut resource.set_by.opened);
                 on(&mut resource.freed);
                 resource.seats.iter_mut().for_each(|seat| on(&mut seat.since));
                 let latest = resource.job.iter_mut().filter_map(|job| job.latest.as_mut());
@@ -372,6 +370,16 @@ impl Found {
             }
             (time, _) => time,
         };
+        match &mut self.value {
+            // Which lease was opened later stays so, whatever the clock shows now.
+            Some(
+                Value::Lease(Lease { opened, .. })
+                | Value::Resource(Resource { set_by: SetBy { opened, .. }, .. }),
+            ) => {
+                *opened = opened.or(self.stamp);
+            }
+            _ => {}
+        }
         self.stamp = latest(self.stamp);
         if let Some(value) = &mut self.value {
             value.each_time(&mut |time| *time = latest(time.or(self.stamp)));
@@ -487,7 +495,7 @@ macro_rules! typed {
 typed!(meta Meta ttls Ttls lease Lease info Info resource Resource runs Runs);
 
 /// The number of the last renewal of a lease that nobody renews: it was lost, and written again for the seats that name it.
-pub(super) const ADOPTED: Seq = Seq((1 << 53) - 1);
+pub(super) const ADOPTED: Seq = Seq((1 << 53) - 2);
 
 impl Lease {
     /// Whether it was lost, and written again only to run out.

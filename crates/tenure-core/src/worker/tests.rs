@@ -430,14 +430,21 @@ fn a_hint_wakes_and_without_one_it_looks_again() {
 
 // req: H18
 #[test]
-fn a_hint_makes_an_owner_renew_at_once_and_once() {
+fn a_hint_makes_an_owner_renew_soon_and_not_many_times_within_an_interval() {
+    let hint = || Input::Hinted { resource: name("r"), after: Duration::ZERO };
     let mut stage = Stage::owning();
     let renewals = stage.renewals();
+    let least = stage.worker.timing.renew() / 8;
 
-    stage.feed(Input::Hinted { resource: name("r"), after: Duration::ZERO });
-    stage.feed(Input::Hinted { resource: name("r"), after: Duration::ZERO });
-
+    stage.pass(least.as_millis() as u64);
+    stage.feed(hint());
     assert_eq!(stage.renewals(), renewals + 1);
+    stage.answer(kept());
+    (0..10).for_each(|_| stage.feed(hint()));
+    assert_eq!(stage.renewals(), renewals + 1);
+
+    stage.pass(least.as_millis() as u64);
+    assert_eq!(stage.renewals(), renewals + 2);
 }
 
 // req: H9

@@ -24,7 +24,7 @@ pub(super) struct World<F> {
     pub(super) judged_by: Option<StoreTime>,
     seq: u64,
     last: Option<Stamp>,
-    /// How long the last answer took.
+    /// How long the slowest answer took.
     took: Duration,
 }
 
@@ -78,7 +78,7 @@ impl<F: Fixture> World<F> {
         let request = request(lease, seq, self.judged_by, call);
         let began = Instant::now();
         let answer = answered(self.store.call(&request)).await;
-        self.took = began.elapsed();
+        self.took = self.took.max(began.elapsed());
         assert!(answer.stamp.shown >= answer.stamp.now, "answered before it was decided: {:?}", answer.stamp);
         if let Some(last) = self.last {
             let Stamp { incarnation, longest, .. } = answer.stamp;
@@ -116,8 +116,8 @@ impl<F: Fixture> World<F> {
         self.stamp().shown
     }
 
-    /// A span that came with the last answer is the expected one, as far as clocks can tell: how long the answer was under
-    /// way is known to whoever asked, and not to the store's clock.
+    /// A span that came with an answer is the expected one, as far as clocks can tell: how long answers are under way, this
+    /// one and those on which it rests, is known to whoever asked, and not to the store's clock.
     #[track_caller]
     pub(super) fn assert_about(&self, span: Duration, expected: Duration) {
         let slack = TOLERANCE + self.took;

@@ -54,8 +54,8 @@ pub fn key_of(name: &str) -> Option<Key> {
 
 /// The format of the records that this version writes. A record says which one a writer has to know.
 const FORMAT: u64 = 1;
-/// The largest number that counts something: every language can hold it, and it can be added to.
-const LARGEST: u64 = (1 << 53) - 1;
+/// The largest number that counts something: every language can hold it, and the next one.
+const LARGEST: u64 = (1 << 53) - 2;
 
 /// Writes a record down, with how often it has been written.
 pub(crate) fn encode(value: &Value, revision: u64) -> Text {
@@ -676,7 +676,7 @@ pub(crate) enum Spoken {
     /// A record as it is now.
     Changed {
         resource: ResourceName,
-        told: Option<Told>,
+        told: Told,
     },
     Message {
         message: Message,
@@ -703,7 +703,7 @@ pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
             }
             Spoken::Changed { resource, told } => {
                 write.put("changed", resource.as_str());
-                write.told(told.as_ref().filter(|_| with_record));
+                write.told(Some(told));
             }
             Spoken::Ended(lease) => write.put("ended", hex(lease.0)),
             Spoken::Knock(resource) => write.put("knock", resource.as_str()),
@@ -729,7 +729,7 @@ pub(crate) fn decode_signal(text: &str) -> Option<Spoken> {
         return Some(Spoken::Look { resource, after, told: read.told().ok()? });
     }
     if read.fields.contains_key("changed") {
-        return Some(Spoken::Changed { resource: read.name("changed").ok()?, told: read.told().ok()? });
+        return Some(Spoken::Changed { resource: read.name("changed").ok()?, told: read.told().ok()?? });
     }
     if read.fields.contains_key("ended") {
         return Some(Spoken::Ended(LeaseId(read.hex("ended").ok()?)));

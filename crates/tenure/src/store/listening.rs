@@ -286,11 +286,7 @@ impl<B: Backend> Inner<B> {
                 }
                 self.hint(heard, resource, after);
             }
-            Spoken::Changed { resource, told } => {
-                if let Some(told) = told {
-                    self.told(&resource, &told, heard);
-                }
-            }
+            Spoken::Changed { resource, told } => self.told(&resource, &told, heard),
             Spoken::Ended(ended) => {
                 self.listening().followed.remove(&ended);
                 self.hint_waiters(&[ended]);

@@ -16,7 +16,7 @@ use tenure_core::rules::{
 use tenure_core::{
     Answer, Asked, BATCH, Call, Claimed, HISTORY, Holder, Incarnation, JobSaid, JobStep, JobView, Label,
     LeaseId, Metadata, Moment, Payload, Published, Released, Request, ResourceName, ResourceView, Said,
-    Token, Version, Waiting, Why,
+    Token, Version,
 };
 
 use super::backend::{
@@ -25,9 +25,9 @@ use super::backend::{
 use super::codec::{self, Spoken, Told};
 use super::listening::Listening;
 use super::{Concern, Entry, Hints, Messages, Pending, Store};
+use crate::Error;
 use crate::clock::Clocks;
 use crate::engine::random;
-use crate::error::{Error, Kind};
 
 /// A namespace of any database.
 pub struct RecordStore<B> {
@@ -135,10 +135,27 @@ impl<B: Backend> Inner<B> {
     }
 
     async fn read_for(&self, operation: &mut Operation, keys: &[Key]) -> Result<(), Error> {
-        let (shown, records) = self.read(keys).await?;
+        let (shown, records) = self.fetch(keys).await?;
+        let records = self.readable_for(operation, records)?;
         let env = self.env();
         self.client().read(&env, operation, shown, records);
         Ok(())
+    }
+
+    /// What was read for a request. A resource that cannot be read costs the others of the request nothing.
+    fn readable_for(&self, operation: &mut Operation, records: Vec<Stored>) -> Result<Vec<Found>, Error> {
+        let mut readable = Vec::with_capacity(records.len());
+        for stored in records {
+            let key = stored.key.clone();
+            match (found(vec![stored]), &key) {
+                (Ok(found), _) => readable.extend(found),
+                (Err(error), Key::Resource(name)) if self.client().unreadable(operation, name) => {
+                    tracing::warn!(resource = %name, %error, "the record of a resource cannot be read");
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+        Ok(readable)
     }
 
     async fn commit_for(
@@ -154,7 +171,7 @@ impl<B: Backend> Inner<B> {
         }
         let fates = done.into_iter().map(|committed| match committed {
             Committed::Done { stamp } => Ok(Fate::Done(stamp)),
-            Committed::Conflict(records) => Ok(Fate::Conflict(found(records)?)),
+            Committed::Conflict(records) => Ok(Fate::Conflict(self.readable_for(operation, records)?)),
         });
         let fates = fates.collect::<Result<Vec<Fate>, Error>>()?;
         let env = self.env();
@@ -164,11 +181,16 @@ impl<B: Backend> Inner<B> {
 
     /// The present state of these records.
     async fn read(&self, keys: &[Key]) -> Result<(Shown, Vec<Found>), Error> {
+        let (shown, records) = self.fetch(keys).await?;
+        Ok((shown, found(records)?))
+    }
+
+    async fn fetch(&self, keys: &[Key]) -> Result<(Shown, Vec<Stored>), Error> {
         let Snapshot { life, now, wall, records } = self.backend.read(keys).await?;
         if records.len() != keys.len() || records.iter().zip(keys).any(|(record, key)| record.key != *key) {
             return Err(Error::corrupt("the store has answered for other records than it was asked for"));
         }
-        Ok((Shown { life, now, wall }, found(records)?))
+        Ok((Shown { life, now, wall }, records))
     }
 
     /// All records of a kind, and what the store said of itself with the last of them.
@@ -227,13 +249,15 @@ impl<B: Backend> Inner<B> {
     ) -> Option<backend::Signal> {
         use tenure_core::rules::Signal;
         let secret = self.secret()?;
+        let most = self.backend.capabilities().most_signal_bytes;
         let (to, spoken) = match signal {
             Signal::Look { to, resource, after } => {
                 let channels = to.iter().map(|lease| secret.lease(*lease)).collect();
                 (channels, Spoken::Look { resource: resource.clone(), after: *after, told: told(resource) })
             }
             Signal::Changed(lease, resource) => {
-                let told = Some(told(resource)?);
+                // Without the record it would say nothing.
+                let told = told(resource).filter(|told| told.text.as_str().len() * 2 < most)?;
                 (vec![secret.lease(*lease)], Spoken::Changed { resource: resource.clone(), told })
             }
             Signal::Ended(lease) => (vec![secret.end(*lease)], Spoken::Ended(*lease)),
@@ -245,7 +269,6 @@ impl<B: Backend> Inner<B> {
                 (vec![channel], Spoken::Message { message, number: *number })
             }
         };
-        let most = self.backend.capabilities().most_signal_bytes;
         Some(backend::Signal { to, text: codec::encode_signal(&spoken, most) })
     }
 
@@ -262,54 +285,13 @@ impl<B: Backend> Inner<B> {
             }
             _ => None,
         };
-        let answer = match self.answer(request, witness).await {
-            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Refused) => {
-                self.answer_apart(request, error).await?
-            }
-            answer => answer?,
-        };
+        let reply = self.run(Act::Call(request.clone(), witness)).await?;
+        let Reply::Answer(answer) = reply else { return Err(unexpected()) };
         if answer.said == Said::Opened {
             self.follow_early(request.lease).await;
         }
         self.follow_up(request, &answer);
         Ok(answer)
-    }
-
-    async fn answer(&self, request: &Request, witness: Option<Arc<str>>) -> Result<Answer, Error> {
-        match self.run(Act::Call(request.clone(), witness)).await? {
-            Reply::Answer(answer) => Ok(answer),
-            _ => Err(unexpected()),
-        }
-    }
-
-    /// Something that a claim of several resources reads cannot be read: each is claimed for itself, so that it costs the
-    /// others nothing.
-    async fn answer_apart(&self, request: &Request, error: Error) -> Result<Answer, Error> {
-        let Call::Claim(wants) = &request.call else { return Err(error) };
-        if wants.len() < 2 {
-            return Err(error);
-        }
-        let (mut stamp, mut all) = (None, Vec::new());
-        for want in wants {
-            let one = Request { call: Call::Claim(vec![want.clone()]), ..request.clone() };
-            match self.answer(&one, None).await {
-                Ok(Answer { stamp: stamped, said: Said::Claimed(claimed) }) => {
-                    stamp = Some(stamped);
-                    all.extend(claimed);
-                }
-                Ok(answer) => return Ok(answer),
-                Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Refused) => {
-                    tracing::warn!(resource = %want.resource, %error, "it cannot be claimed");
-                    let (ahead, look_again, why) = (0, request.limit * 4, Why::Unreadable);
-                    all.push(Claimed::Waiting(Waiting { ahead, look_again, why }));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        match stamp {
-            Some(stamp) => Ok(Answer { stamp, said: Said::Claimed(all) }),
-            None => Err(error),
-        }
     }
 
     /// Waits until the others of this process are done with the resource, but not for longer than `limit`.
@@ -360,6 +342,7 @@ impl<B: Backend> Inner<B> {
                 tokio::spawn(async move { inner.run(Act::Wishes(lease)).await });
             }
             (Call::Open { .. }, Said::Opened) => self.look_after(),
+            (Call::Renew, Said::Kept { .. }) => self.look_after(),
             _ => {}
         }
     }

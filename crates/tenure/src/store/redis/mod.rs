@@ -145,7 +145,7 @@ impl RedisBackend {
             life: reply.life,
             now: Some(reply.now),
             wall: Some(reply.now.as_micros()),
-            records: records.collect::<Result<_, _>>()?,
+            records: records.collect(),
         })
     }
 
@@ -171,8 +171,8 @@ impl RedisBackend {
             differing => {
                 let differing: Vec<(usize, Fields)> = parse(differing, "not the records that differ")?;
                 let records =
-                    differing.into_iter().map(|(index, fields)| stored(arguments.key(index)?, fields));
-                records.collect::<Result<_, _>>().map(Committed::Conflict)
+                    differing.into_iter().map(|(index, fields)| Ok(stored(arguments.key(index)?, fields)));
+                records.collect::<Result<_, Failure>>().map(Committed::Conflict)
             }
         };
         Ok(Commits { life, now, done: reply.rest.into_iter().map(committed).collect::<Result<_, _>>()? })
@@ -334,15 +334,15 @@ fn written(version: Version) -> String {
     if version == Version::NONE { String::new() } else { format!("{:016x}", version.0) }
 }
 
-fn stored(key: Key, (version, stamp, value): Fields) -> Result<Stored, Failure> {
-    let damaged = Failure::Unexpected("a record without version, stamp or value");
+/// One that is damaged has a text that nobody can read: it costs those nothing that were read with it.
+fn stored(key: Key, (version, stamp, value): Fields) -> Stored {
+    let version = version.map(|version| u64::from_str_radix(&version, 16).map(Version));
     match (version, stamp, value) {
-        (None, None, None) => Ok(Stored { key, version: Version::NONE, stamp: None, value: None }),
-        (Some(version), Some(stamp), Some(value)) => {
-            let version = Version(u64::from_str_radix(&version, 16).map_err(|_| damaged)?);
-            Ok(Stored { key, version, stamp: Some(StoreTime::from_micros(stamp)), value: Some(value.into()) })
+        (None, None, None) => Stored { key, version: Version::NONE, stamp: None, value: None },
+        (Some(Ok(version)), Some(stamp), Some(value)) => {
+            Stored { key, version, stamp: Some(StoreTime::from_micros(stamp)), value: Some(value.into()) }
         }
-        _ => Err(damaged),
+        _ => Stored { key, version: Version(1), stamp: None, value: Some("".into()) },
     }
 }
 
