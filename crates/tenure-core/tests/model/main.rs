@@ -285,11 +285,6 @@ const BREAKING: &[(Bug, Plan)] = &[
 
 /// Mistakes by which nothing happens that should, and what is never reached because of them.
 const IDLE: &[(Bug, &str, Plan)] = &[
-    (
-        Bug::TakeBeforeEnd,
-        TAKEN_OVER,
-        Plan { faults: 1, horizon: 6, troubles: &[Trouble::Crash], ..Plan::TWO },
-    ),
     (Bug::LookTooLate, TAKEN_OVER, Plan { faults: 1, horizon: 6, troubles: &[Trouble::Crash], ..Plan::TWO }),
     (Bug::NobodyIsHinted, HANDED_OVER, Plan { wishes: 1, horizon: 1, ..Plan::TWO }),
 ];

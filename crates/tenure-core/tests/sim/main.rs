@@ -59,7 +59,6 @@ const BUGS: &[(Bug, &str)] = &[
     (Bug::HeldAsksOnlyForOwned, "after a new incarnation it asks only for what it owns"),
     (Bug::CommitWithoutLife, "a commit is applied whatever life its records are from"),
     (Bug::PlacesNotLeft, "a worker stays in queues that it has left"),
-    (Bug::AdoptedIsRenewed, "a lease that was wiped comes back to its worker"),
     (Bug::OwnRenewalIsClones, "a renewal of one's own is taken for a clone's"),
     (Bug::BelieveTooLong, "control: an owner believes for 1.15 ttl"),
 ];
@@ -72,6 +71,7 @@ const SEARCHED: u64 = 300;
 const ELUSIVE: &[Bug] = &[
     Bug::PartsOfTwoLives,
     Bug::LongestForgotten,
+    Bug::AdoptedIsRenewed,
     Bug::LeaveInDoubt,
     Bug::RenewalRecreatesLease,
     Bug::SlowAnswersForgotten,
