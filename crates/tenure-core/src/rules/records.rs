@@ -370,15 +370,13 @@ impl Found {
             }
             (time, _) => time,
         };
-        match &mut self.value {
-            // Which lease was opened later stays so, whatever the clock shows now.
-            Some(
-                Value::Lease(Lease { opened, .. })
-                | Value::Resource(Resource { set_by: SetBy { opened, .. }, .. }),
-            ) => {
-                *opened = opened.or(self.stamp);
-            }
-            _ => {}
+        // Which lease was opened later stays so, whatever the clock shows now.
+        if let Some(
+            Value::Lease(Lease { opened, .. })
+            | Value::Resource(Resource { set_by: SetBy { opened, .. }, .. }),
+        ) = &mut self.value
+        {
+            *opened = opened.or(self.stamp);
         }
         self.stamp = latest(self.stamp);
         if let Some(value) = &mut self.value {
