@@ -92,7 +92,7 @@ pub enum Bug {
     WipeUnnoticed,
     /// What a process knows of the longest ttl is forgotten when two lives begin in a row.
     LongestForgotten,
-    /// A quarantine that is over counts for those who come from the life before later on.
+    /// A worker that comes late from the life before trusts a quarantine that is over already.
     OldQuarantineStands,
     /// A claim that is under way takes a ticket after the worker has left.
     ClaimAfterRelease,

@@ -37,12 +37,11 @@ const MOST_TOUCHED: usize = 10_000;
 const MOST_RECORDS: usize = 50_000;
 /// The longest wait between two attempts, for those who have no lease.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
-/// Urgent changes are tried so often before they wait like the others.
+/// How often an urgent change is tried before it waits between attempts like the others.
 const URGENT_TRIES: u32 = 5;
-/// By so much the store's clock has to go back before everything that was seen is looked at anew. Answers that overtake each
-/// other are closer together.
+/// How far the store's clock has to go back to count as a step. Answers that overtake each other are closer together.
 const STEP_BACK: Duration = Duration::from_secs(1);
-/// A newcomer waits a little before it joins a queue that is so long.
+/// From this length on, a newcomer waits a little before it joins a queue.
 const CROWD: usize = 8;
 
 /// What a step needs from outside: the time, and chance.
@@ -211,7 +210,7 @@ pub struct Operation {
     lost_nothing: Option<bool>,
     /// Resources whose records cannot be read.
     unreadable: BTreeSet<ResourceName>,
-    tour: Option<Tour>,
+    scan: Option<Scan>,
     /// How many conflicts in a row there were.
     conflicts: u32,
     /// How many commits were sent.
@@ -237,7 +236,7 @@ pub struct Operation {
 
 /// A look at every resource that a lease may own, some at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Tour {
+struct Scan {
     names: Vec<ResourceName>,
     /// How many of them have been looked at.
     seen: usize,
@@ -337,7 +336,7 @@ impl Client {
             parts: vec![Part::Open; parts],
             lost_nothing: None,
             unreadable: BTreeSet::new(),
-            tour: None,
+            scan: None,
             conflicts: 0,
             attempts: 0,
             waited: false,
@@ -457,7 +456,7 @@ impl Client {
 
     /// The answer to [`Step::List`].
     pub fn listed(&mut self, op: &mut Operation, names: Vec<ResourceName>) {
-        op.tour = Some(Tour { names, ..Tour::default() });
+        op.scan = Some(Scan { names, ..Scan::default() });
     }
 
     /// A record that came with a hint. It may save a read; it proves nothing.
@@ -941,12 +940,12 @@ impl Client {
         if !matches!(op.parts[0], Part::Open) {
             return None;
         }
-        let mut tour = match op.tour.take() {
-            Some(tour) => tour,
+        let mut scan = match op.scan.take() {
+            Some(scan) => scan,
             None => match self.mine.get(&lease) {
                 Some(mine) if mine.countless => return Some(Step::List),
-                Some(mine) => Tour { names: mine.touched.iter().cloned().collect(), ..Tour::default() },
-                None => Tour::default(),
+                Some(mine) => Scan { names: mine.touched.iter().cloned().collect(), ..Scan::default() },
+                None => Scan::default(),
             },
         };
         let view = self.view(env, op);
@@ -954,17 +953,18 @@ impl Client {
         let unread = |name: &&ResourceName| {
             !op.unreadable.contains(*name) && !view.has_fresh(&Key::Resource((*name).clone()))
         };
-        let given_up = |name: &ResourceName| self.mine.get(&lease).is_some_and(|mine| mine.wants_not(name));
+        let given_up =
+            |name: &ResourceName| self.mine.get(&lease).is_some_and(|mine| mine.left_for_good(name));
         if owned_only {
-            tour.names.retain(|name| !given_up(name));
+            scan.names.retain(|name| !given_up(name));
         }
         loop {
-            let some = &tour.names[tour.seen..(tour.seen + BATCH).min(tour.names.len())];
+            let some = &scan.names[scan.seen..(scan.seen + BATCH).min(scan.names.len())];
             let mut keys: BTreeSet<Key> =
                 [Key::Lease(lease)].into_iter().filter(|key| !view.has_fresh(key)).collect();
             keys.extend(some.iter().filter(unread).map(|name| Key::Resource(name.clone())));
             if !keys.is_empty() {
-                op.tour = Some(tour);
+                op.scan = Some(scan);
                 return Some(self.reading(env, op, keys));
             }
             if some.is_empty() {
@@ -974,17 +974,17 @@ impl Client {
                 let (_, resource) = view.resource(name)?;
                 Some((name.clone(), resource?.seat_of(lease)?.clone()))
             });
-            tour.seats.extend(seats);
-            tour.seen += some.len();
+            scan.seats.extend(seats);
+            scan.seen += some.len();
         }
-        let left = tour.names.iter().filter(|name| is_held && given_up(name));
+        let left = scan.names.iter().filter(|name| is_held && given_up(name));
         let places: Vec<_> = left.filter_map(|name| place_left(view, lease, name)).collect();
         if !places.is_empty() && !self.planted.has(Bug::PlacesNotLeft) {
             // A store that fell back shows the worker in queues that it has left.
-            op.tour = Some(tour);
+            op.scan = Some(scan);
             return Some(self.committing(env, op, places));
         }
-        let seats = tour.seats.into_iter();
+        let seats = scan.seats.into_iter();
         if is_held {
             let lives = matches!(view.standing(lease), Some(Standing::Alive(_) | Standing::RunOut(_)));
             let dead = !lives || view.lease(lease).is_some_and(|(_, lease)| lease.is_adopted());
@@ -1230,7 +1230,7 @@ impl Operation {
         }
         if self.life != life && matches!(self.act, Act::Call(..)) {
             self.parts.fill(Part::Open);
-            (self.tour, self.verified) = (None, false);
+            (self.scan, self.verified) = (None, false);
             self.verify.clear();
         }
         self.life = life;
@@ -1344,7 +1344,7 @@ impl OwnLease {
     }
 
     /// Whether the worker wants nothing of the resource any more.
-    fn wants_not(&self, name: &ResourceName) -> bool {
+    fn left_for_good(&self, name: &ResourceName) -> bool {
         self.left.get(name).is_some_and(|left| left.for_good)
     }
 
