@@ -68,7 +68,7 @@ struct Reply<T> {
 }
 
 /// Version, stamp and value, as the scripts give them.
-type Fields = (Option<String>, Option<u64>, Option<String>);
+type Fields = (Option<String>, Option<String>, Option<String>);
 
 impl RedisBackend {
     /// Connects to the server at `url`, and checks that it can be used. Logs what its configuration costs.
@@ -337,10 +337,11 @@ fn written(version: Version) -> String {
 /// One that is damaged has a text that nobody can read: it costs those nothing that were read with it.
 fn stored(key: Key, (version, stamp, value): Fields) -> Stored {
     let version = version.map(|version| u64::from_str_radix(&version, 16).map(Version));
+    let stamp = stamp.map(|stamp| stamp.parse().map(StoreTime::from_micros));
     match (version, stamp, value) {
         (None, None, None) => Stored { key, version: Version::NONE, stamp: None, value: None },
-        (Some(Ok(version)), Some(stamp), Some(value)) => {
-            Stored { key, version, stamp: Some(StoreTime::from_micros(stamp)), value: Some(value.into()) }
+        (Some(Ok(version)), Some(Ok(stamp)), Some(value)) => {
+            Stored { key, version, stamp: Some(stamp), value: Some(value.into()) }
         }
         _ => Stored { key, version: Version(1), stamp: None, value: Some("".into()) },
     }

@@ -3,6 +3,10 @@
 local records = {}
 for index, key in ipairs(KEYS) do
   local record = redis.pcall('HMGET', key, 'version', 'stamp', 'value')
-  records[index] = record.err and {false, false, 'not a record'} or record
+  if record.err then
+    if not string.find(record.err, 'WRONGTYPE', 1, true) then return record end
+    record = {false, false, 'not a record'}
+  end
+  records[index] = record
 end
 return {time, life, records}
