@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_core::rules::{
     Act, Client, Env, Fate, Found, Key, Lease, Operation, Reader, Reply, Resource, Sending, Shown, Step,
@@ -15,8 +15,8 @@ use tenure_core::rules::{
 };
 use tenure_core::{
     Answer, Asked, BATCH, Call, Claimed, HISTORY, Holder, Incarnation, JobSaid, JobStep, JobView, Label,
-    LeaseId, Metadata, Moment, Payload, Published, Released, Request, ResourceName, ResourceView, Said,
-    Token, Version,
+    LeaseId, Metadata, Payload, Published, Released, Request, ResourceName, ResourceView, Said, Token,
+    Version,
 };
 
 use super::backend::{
@@ -39,7 +39,7 @@ pub(super) struct Inner<B> {
     clocks: Clocks,
     client: Mutex<Client>,
     pub(super) listening: Mutex<Listening>,
-    swept_at: Mutex<Option<Moment>>,
+    swept_at: Mutex<Option<Instant>>,
     lanes: Lanes,
 }
 
@@ -445,13 +445,13 @@ impl<B: Backend> Inner<B> {
 
     /// Now and then somebody clears old leases away, and looks which ttls are in use.
     fn look_after(self: &Arc<Self>) {
-        let now = self.clocks.now();
         {
+            // Real time, whatever the clock of the store: it only limits the work.
             let mut swept_at = self.swept_at.lock().unwrap_or_else(PoisonError::into_inner);
-            if swept_at.is_some_and(|at| now.longest_since(at) < SWEPT_EVERY) {
+            if swept_at.is_some_and(|at| at.elapsed() < SWEPT_EVERY) {
                 return;
             }
-            *swept_at = Some(now);
+            *swept_at = Some(Instant::now());
         }
         let inner = self.clone();
         tokio::spawn(async move {

@@ -217,7 +217,9 @@ async fn a_tick_asks_the_store_once_before_the_work_and_once_after_it() {
 
     let ran = book.len();
     assert!(ran >= runs + 20);
-    assert_eq!((link.steps("begin"), link.steps("finish")), (ran, ran));
+    assert_eq!(link.steps("begin"), ran);
+    // If the stop comes while the end of the last run is told, that is told once more.
+    assert!((ran..=ran + 1).contains(&link.steps("finish")), "{} of {ran}", link.steps("finish"));
     assert_eq!((attended, link.steps("attend")), (1, 1), "the job is taken up once per ownership");
     assert_eq!(
         link.calls("claim") + link.calls("release") + link.calls("read") - others,
