@@ -14,6 +14,7 @@ use super::*;
 use crate::Happened;
 use crate::message::*;
 use crate::moment::StoreTime;
+use crate::planted::{Bug, Planted};
 
 const TTL: Duration = Duration::from_secs(15);
 const A: LeaseId = LeaseId(1);
@@ -95,6 +96,67 @@ fn behind_a_full_queue_nothing_is_written() {
     assert_eq!((waiting.ahead as usize, waiting.look_again), (MOST_WAITERS + 1, TTL));
     assert_eq!(world.count().writes, 0);
     assert_eq!(world.resource().queue.len(), MOST_WAITERS + 1);
+}
+
+#[test]
+fn a_full_queue_that_is_written_is_noticed() {
+    let mut world = World::owned_by_a();
+    for lease in 10..10 + MOST_WAITERS as u128 + 1 {
+        world.open(LeaseId(lease), TTL);
+        waits(world.claim(LeaseId(lease)));
+    }
+    world.planted = Planted::with(Bug::FullQueueIsWritten);
+    world.open(C, TTL);
+    world.count();
+
+    waits(world.claim(C));
+
+    assert!(world.count().writes > 0);
+}
+
+#[test]
+fn from_the_second_conflict_on_whoever_joins_waits_and_reads_and_whoever_releases_does_neither() {
+    let joins = || claim_of(1, 0);
+    let releases = || Call::Release(vec![Leave { resource: name(), how: Leaving::Released }]);
+
+    assert_eq!(after_conflicts(Planted::default(), B, joins()), ["commit", "wait", "read"]);
+    assert_eq!(after_conflicts(Planted::default(), A, releases()), ["commit", "commit"]);
+    assert_eq!(
+        after_conflicts(Planted::with(Bug::CommitAfterWait), B, joins()),
+        ["commit", "wait", "commit"]
+    );
+    assert_eq!(after_conflicts(Planted::with(Bug::AllWaitAlike), A, releases()), ["commit", "wait", "read"]);
+}
+
+/// What a request does after each of two conflicts.
+fn after_conflicts(planted: Planted, lease: LeaseId, call: Call) -> Vec<&'static str> {
+    let mut world = World { planted, ..World::new() };
+    world.open(A, TTL);
+    granted(world.claim(A));
+    world.open(B, TTL);
+    let request = world.request(lease, call);
+    let mut client = world.client(lease);
+    let (mut operation, life, mut sendings) = world.begin(&mut client, request);
+    let mut done = Vec::new();
+    for _ in 0..2 {
+        world.edit_resource(|resource| resource.arrivals += 1);
+        let fates = world.commit(life, &sendings);
+        let env = world.env();
+        client.committed(&env, &mut operation, world.shown(), fates);
+        match client.step(&world.env(), &mut operation) {
+            Step::Commit(_, again) => {
+                done.push("commit");
+                sendings = again;
+            }
+            Step::Wait(_) => {
+                done.push("wait");
+                let next = client.step(&world.env(), &mut operation);
+                done.push(if matches!(next, Step::Read(_)) { "read" } else { "commit" });
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    done
 }
 
 #[test]
@@ -197,6 +259,15 @@ fn a_renewal_under_a_number_that_was_used_is_stale() {
     assert_eq!(world.renew_as(A, 49), Said::Stale);
 
     assert_eq!(world.version(&Key::Lease(A)), before);
+}
+
+#[test]
+fn a_clone_that_is_taken_for_oneself_is_noticed() {
+    let mut world = World { planted: Planted::with(Bug::ClonesAreOurselves), ..World::new() };
+    world.open(A, TTL);
+    world.renew_as(A, 50);
+
+    assert!(matches!(world.renew_as(A, 50), Said::Kept { .. }), "and the right one says Stale, as above");
 }
 
 #[test]

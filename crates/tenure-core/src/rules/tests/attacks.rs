@@ -15,54 +15,11 @@ fn back(world: &mut World, span: Duration) {
 }
 
 impl World {
-    fn client(&mut self, lease: LeaseId) -> Client {
-        self.clients.remove(&lease).unwrap_or_else(|| Client::new(CAPABILITIES))
-    }
-
     /// Something in the process of this lease asks the store, not its worker: another worker, a sweep, a look at wishes.
     fn background(&mut self, lease: LeaseId) {
         let client = self.client(lease);
         let (client, _) = self.run(client, Act::Wishes(LeaseId(99)));
         self.clients.insert(lease, client);
-    }
-
-    /// A request up to its first commit, which is not applied yet.
-    fn begin(&mut self, client: &mut Client, request: Request) -> (Operation, Incarnation, Vec<Sending>) {
-        let env = self.env();
-        let mut operation = client.begin(&env, Act::Call(request, None));
-        loop {
-            let env = self.env();
-            match client.step(&env, &mut operation) {
-                Step::Read(keys) => {
-                    let found = keys.iter().map(|key| self.find(key)).collect();
-                    client.read(&env, &mut operation, self.shown(), found);
-                }
-                Step::Commit(life, sendings) => return (operation, life, sendings),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    /// The rest of a request.
-    fn finish(&mut self, client: &mut Client, mut operation: Operation) -> Reply {
-        for _ in 0..100 {
-            let env = self.env();
-            match client.step(&env, &mut operation) {
-                Step::Done(reply) => return reply,
-                Step::Wait(_) => {}
-                Step::Read(keys) => {
-                    let found = keys.iter().map(|key| self.find(key)).collect();
-                    client.read(&env, &mut operation, self.shown(), found);
-                }
-                Step::LostNothing(_) => client.lost_nothing(&mut operation, self.lost_nothing),
-                Step::List => client.listed(&mut operation, Vec::new()),
-                Step::Commit(life, sendings) => {
-                    let fates = self.commit(life, &sendings);
-                    client.committed(&env, &mut operation, self.shown(), fates);
-                }
-            }
-        }
-        panic!("it gets nowhere");
     }
 }
 

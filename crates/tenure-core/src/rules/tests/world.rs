@@ -9,6 +9,7 @@ use super::super::*;
 use crate::message::*;
 use crate::moment::{Moment, StoreTime};
 use crate::names::{Label, Metadata, ResourceName, Tickets};
+use crate::planted::Planted;
 
 use super::{A, B, TTL};
 
@@ -38,6 +39,8 @@ pub(super) struct World {
     pub(super) written: Vec<Key>,
     pub(super) history: Vec<Event>,
     pub(super) signals: Vec<Signal>,
+    /// In every process that begins from now on.
+    pub(super) planted: Planted,
 }
 
 pub(super) const CAPABILITIES: Capabilities =
@@ -61,6 +64,7 @@ impl World {
             written: Vec::new(),
             history: Vec::new(),
             signals: Vec::new(),
+            planted: Planted::default(),
         }
     }
 
@@ -150,12 +154,37 @@ impl World {
     }
 
     pub(super) fn run(&mut self, mut client: Client, act: Act) -> (Client, Reply) {
-        let env = self.env();
-        let mut operation = client.begin(&env, act);
+        let operation = client.begin(&self.env(), act);
+        let reply = self.finish(&mut client, operation);
+        (client, reply)
+    }
+
+    /// A request up to its first commit, which is not applied yet.
+    pub(super) fn begin(
+        &mut self,
+        client: &mut Client,
+        request: Request,
+    ) -> (Operation, Incarnation, Vec<Sending>) {
+        let mut operation = client.begin(&self.env(), Act::Call(request, None));
+        loop {
+            let env = self.env();
+            match client.step(&env, &mut operation) {
+                Step::Read(keys) => {
+                    let found = keys.iter().map(|key| self.find(key)).collect();
+                    client.read(&env, &mut operation, self.shown(), found);
+                }
+                Step::Commit(life, sendings) => return (operation, life, sendings),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The rest of a request.
+    pub(super) fn finish(&mut self, client: &mut Client, mut operation: Operation) -> Reply {
         for _ in 0..100 {
             let env = self.env();
             match client.step(&env, &mut operation) {
-                Step::Done(reply) => return (client, reply),
+                Step::Done(reply) => return reply,
                 Step::Wait(_) => {}
                 Step::Read(keys) => {
                     self.cost.reads += 1;
@@ -183,9 +212,15 @@ impl World {
         reply
     }
 
+    /// The process of a lease, to be put back.
+    pub(super) fn client(&mut self, lease: LeaseId) -> Client {
+        let planted = self.planted;
+        self.clients.remove(&lease).unwrap_or_else(|| Client::new(CAPABILITIES).with_planted(planted))
+    }
+
     /// The same by the process of a lease.
     pub(super) fn act_as(&mut self, lease: LeaseId, act: Act) -> Reply {
-        let client = self.clients.remove(&lease).unwrap_or_else(|| Client::new(CAPABILITIES));
+        let client = self.client(lease);
         let (client, reply) = self.run(client, act);
         self.clients.insert(lease, client);
         reply
@@ -256,20 +291,8 @@ impl World {
     /// The commit that a request leads to, given up before it is answered.
     pub(super) fn commit_of(&mut self, lease: LeaseId, call: Call) -> Vec<Sending> {
         let request = self.request(lease, call);
-        let mut client = self.clients.remove(&lease).unwrap();
-        let env = self.env();
-        let mut operation = client.begin(&env, Act::Call(request, None));
-        let sendings = loop {
-            let env = self.env();
-            match client.step(&env, &mut operation) {
-                Step::Read(keys) => {
-                    let found = keys.iter().map(|key| self.find(key)).collect();
-                    client.read(&env, &mut operation, self.shown(), found);
-                }
-                Step::Commit(_, sendings) => break sendings,
-                other => panic!("{other:?}"),
-            }
-        };
+        let mut client = self.client(lease);
+        let (_, _, sendings) = self.begin(&mut client, request);
         self.clients.insert(lease, client);
         sendings
     }
