@@ -10,8 +10,14 @@ use crate::worker::Worker;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn back(world: &mut World, span: Duration) {
-    world.now = StoreTime::from_micros(world.now.as_micros() - span.as_micros() as u64);
+/// The store's clock goes back by a minute, then this is done, and it goes forward again.
+fn while_the_clock_is_back(world: &mut World, done: impl FnOnce(&mut World)) {
+    world.pass(SECOND);
+    let before = world.now;
+    world.now = StoreTime::from_micros(before.as_micros() - 60_000_000);
+    done(world);
+    world.now = before;
+    world.pass(SECOND);
 }
 
 impl World {
@@ -35,11 +41,9 @@ fn a_lease_is_not_ended_early_because_another_request_saw_the_clock_back() {
     let (client, _) = world.run(client, Act::Wishes(A));
     world.clients.insert(B, client);
 
-    world.pass(SECOND);
-    back(&mut world, 60 * SECOND);
-    world.background(B);
-    world.now = world.now + 60 * SECOND;
-    world.pass(SECOND);
+    while_the_clock_is_back(&mut world, |world| {
+        world.background(B);
+    });
 
     let judged = world.now;
     let said = world.claim_judging(B, judged, 0);
@@ -57,11 +61,9 @@ fn a_notice_that_was_written_while_the_clock_was_back_does_not_shorten_a_lease()
     waits(world.claim(B));
     world.renew(A);
 
-    world.pass(SECOND);
-    back(&mut world, 60 * SECOND);
-    assert_eq!(world.act(Act::Ask(name(), world.resource().token, None)), Reply::Asked(Asked::Done));
-    world.now = world.now + 60 * SECOND;
-    world.pass(SECOND);
+    while_the_clock_is_back(&mut world, |world| {
+        assert_eq!(world.act(Act::Ask(name(), world.resource().token, None)), Reply::Asked(Asked::Done));
+    });
 
     let judged = world.now;
     let said = world.claim_judging(B, judged, 0);
@@ -81,11 +83,9 @@ fn a_quarantine_is_not_shortened_by_who_writes_meta_while_the_clock_is_back() {
     world.renew(B);
     assert_eq!(waits(world.claim(B)).why, Why::Quarantine);
 
-    world.pass(SECOND);
-    back(&mut world, 60 * SECOND);
-    world.open(C, TTL + SECOND);
-    world.now = world.now + 60 * SECOND;
-    world.pass(SECOND);
+    while_the_clock_is_back(&mut world, |world| {
+        world.open(C, TTL + SECOND);
+    });
 
     let judged = world.now;
     world.claim_judging(B, judged, 0);
