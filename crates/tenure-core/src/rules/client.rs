@@ -35,7 +35,8 @@ use crate::timing::LONGEST_TTL;
 const MOST_TOUCHED: usize = 10_000;
 /// How many records a client keeps.
 const MOST_RECORDS: usize = 50_000;
-/// The longest wait between two attempts, for those who have no lease.
+/// The longest wait between two attempts, unless an eighth of the ttl is less: whoever waits longer only lets others come
+/// first.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// How often an urgent change is tried before it waits between attempts like the others.
 const URGENT_TRIES: u32 = 5;
@@ -1073,7 +1074,7 @@ impl Client {
 
     fn longest_wait(&self, op: &Operation) -> Duration {
         let lease = op.lease().and_then(|lease| self.records.get(&Key::Lease(lease))?.lease());
-        lease.map_or(LONGEST_WAIT, |lease| lease.ttl / 8)
+        lease.map_or(LONGEST_WAIT, |lease| LONGEST_WAIT.min(lease.ttl / 8))
     }
 
     // ---- doubt ---------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ use tenure_core::rules::{
 use tenure_core::{
     Answer, Asked, BATCH, Call, Claimed, HISTORY, Holder, Incarnation, JobSaid, JobStep, JobView, Label,
     LeaseId, Metadata, Payload, Published, Released, Request, ResourceName, ResourceView, Said, Token,
-    Version,
+    Version, Want,
 };
 
 use super::backend::{
@@ -46,8 +46,8 @@ pub(super) struct Inner<B> {
 /// So many resources may have a lane before those that nobody uses are cleared away.
 const MOST_LANES: usize = 256;
 
-/// Requests of one process about one resource go one after the other, as far as that does not take long: else each would
-/// make the others conflict.
+/// Claims of one process for one resource go one after the other, as far as that does not take long: else each would
+/// make the others conflict, and the unluckiest might wait for ever. Releases do not wait for them.
 type Lanes = Mutex<HashMap<ResourceName, Weak<tokio::sync::Mutex<()>>>>;
 
 impl<B: Backend> RecordStore<B> {
@@ -278,12 +278,9 @@ impl<B: Backend> Inner<B> {
             _ => None,
         };
         let _farewell = matches!(request.call, Call::Close(_)).then(|| Farewell(self, request.lease));
-        let _lane = match &request.call {
-            Call::Claim(wants) if wants.len() == 1 => self.lane(&wants[0].resource, request.limit / 8).await,
-            Call::Release(leaves) if leaves.len() == 1 => {
-                self.lane(&leaves[0].resource, request.limit / 8).await
-            }
-            _ => None,
+        let _lanes = match &request.call {
+            Call::Claim(wants) => self.lanes(wants, request.limit / 8).await,
+            _ => Vec::new(),
         };
         let reply = self.run(Act::Call(request.clone(), witness)).await?;
         let Reply::Answer(answer) = reply else { return Err(unexpected()) };
@@ -294,31 +291,36 @@ impl<B: Backend> Inner<B> {
         Ok(answer)
     }
 
-    /// Waits until the others of this process are done with the resource, but not for longer than `limit`.
-    async fn lane(
-        &self,
-        resource: &ResourceName,
-        limit: Duration,
-    ) -> Option<tokio::sync::OwnedMutexGuard<()>> {
-        let lane = {
+    /// Waits until the others of this process are done with these resources, but not for longer than `limit`.
+    async fn lanes(&self, wants: &[Want], limit: Duration) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
+        // Everybody takes them in the same order, so no two wait for each other.
+        let resources: BTreeSet<&ResourceName> = wants.iter().map(|want| &want.resource).collect();
+        let lanes: Vec<_> = {
             let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            match lanes.get(resource).and_then(Weak::upgrade) {
+            if lanes.len() >= MOST_LANES {
+                lanes.retain(|_, lane| lane.strong_count() > 0);
+            }
+            let lane = |resource: &ResourceName| match lanes.get(resource).and_then(Weak::upgrade) {
                 Some(lane) => lane,
                 None => {
-                    if lanes.len() >= MOST_LANES {
-                        lanes.retain(|_, lane| lane.strong_count() > 0);
-                    }
                     let lane = Arc::new(tokio::sync::Mutex::new(()));
                     lanes.insert(resource.clone(), Arc::downgrade(&lane));
                     lane
                 }
-            }
+            };
+            resources.into_iter().map(lane).collect()
         };
-        tokio::select! {
-            guard = lane.lock_owned() => Some(guard),
-            // Real time, whatever the clock of the store: it only limits how long others hold it up.
-            () = tokio::time::sleep(limit) => None,
+        let mut taken = Vec::with_capacity(lanes.len());
+        // Real time, whatever the clock of the store: it only limits how long others hold it up.
+        let late = tokio::time::sleep(limit);
+        tokio::pin!(late);
+        for lane in lanes {
+            tokio::select! {
+                guard = lane.lock_owned() => taken.push(guard),
+                () = &mut late => break,
+            }
         }
+        taken
     }
 
     /// What follows from an answer outside of the records: whom to listen to, what to look after.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure::store::{Call, Closing, LeaseId, Namespace, PostgresStore, Said, Store};
 use tenure::{Timing, Worker};
 use testkit::postgres::{Options, Postgres};
+use tokio::task::JoinSet;
 
 use crate::fixture::{lock, shared};
 use crate::words::{Asker, SOON};
@@ -47,6 +48,26 @@ async fn a_worker_that_leaves_needs_no_new_connection_for_it() {
     let closed = worker.ask(Call::Close(Closing::Left)).await.expect("an answer");
 
     assert_eq!((closed.said, connections(&server)), (Said::Closed, before));
+}
+
+/// A server needs milliseconds for a connection, and makes its plans anew for it.
+#[tokio::test]
+async fn the_connections_of_a_burst_are_used_again_by_the_next() {
+    let server = Options::new().start();
+    let store = Arc::new(PostgresStore::open(&server.url(), &namespace("burst")).await.expect("a store"));
+    let ids = "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity WHERE application_name = 'tenure'";
+    let burst = async || {
+        let mut reads = JoinSet::new();
+        for _ in 0..12 {
+            let store = store.clone();
+            reads.spawn(async move { store.read(None).await.expect("an answer") });
+        }
+        reads.join_all().await;
+        server.sql(ids)
+    };
+
+    let first = burst().await;
+    assert_eq!((first.split(' ').count(), burst().await), (12, first));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -17,8 +17,8 @@ use crate::Error;
 
 /// How many connections the attempts of one [`Lane`] have at most.
 const MOST_PER_LANE: usize = 16;
-/// How many connections are kept while nobody uses them.
-const MOST_IDLE: usize = 4;
+/// For how long a connection is kept while nobody uses it.
+const KEPT: Duration = Duration::from_secs(60);
 
 /// Which attempts share a limit, so that the urgent ones never wait behind the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +67,11 @@ impl Pool {
         attempt.query(sql, params).await
     }
 
-    /// Keeps a connection for the next attempt.
+    /// Keeps a connection for the next attempt. The last ones that were used are used first, so the others rest.
     pub(super) fn put_back(&self, connection: Connection) {
         let mut idle = self.idle();
-        if idle.len() < MOST_IDLE {
-            idle.push(connection);
-        }
+        idle.retain(|connection| connection.answered_at.elapsed() < KEPT);
+        idle.push(connection);
     }
 
     fn take_idle(&self) -> Option<Connection> {

@@ -163,11 +163,6 @@ async fn a_claim_of_two_takes_nothing_after_the_release_of_one() {
     store.backend().hold(Held::Delayed);
     let claims = tokio::spawn({
         let store = store.clone();
-        let want = |name| Want {
-            resource: ResourceName::new(name).expect("a valid name"),
-            tickets: Tickets::ONE,
-            priority: 0,
-        };
         async move { call(&store, a, Call::Claim(vec![want("job"), want("other")])).await }
     });
     store.backend().reached().await;
@@ -178,6 +173,39 @@ async fn a_claim_of_two_takes_nothing_after_the_release_of_one() {
     let said = claims.await.expect("it runs");
 
     assert!(matches!(claim(&store, b).await, Claimed::Granted(_)), "A has left, and was told {said:?}");
+}
+
+/// Two workers of one process want the same things, in orders of their own. If both went ahead, one would conflict;
+/// of many, the unluckiest might never get through.
+#[tokio::test]
+async fn claims_of_one_process_do_not_conflict_with_each_other() {
+    let store = Late::store();
+    let (a, b) = (open(&store, 1).await, open(&store, 2).await);
+    let before = store.backend().commits();
+    let claim = |lease, names: [&str; 2]| {
+        let (store, wants) = (store.clone(), names.map(want).to_vec());
+        tokio::spawn(async move { call(&store, lease, Call::Claim(wants)).await })
+    };
+
+    store.backend().hold(Held::Delayed);
+    let first = claim(a, ["job", "other"]);
+    store.backend().reached().await;
+    store.backend().hold(Held::Nothing);
+    let second = claim(b, ["other", "job"]);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.backend().commits() - before, 1, "the second waits for the first");
+    store.backend().answer.notify_one();
+
+    let (first, second) = (first.await.expect("it runs"), second.await.expect("it runs"));
+    assert!(
+        matches!(&first, Said::Claimed(each) if each.iter().all(|one| matches!(one, Claimed::Granted(_))))
+    );
+    assert!(
+        matches!(&second, Said::Claimed(each) if each.iter().all(|one| matches!(one, Claimed::Waiting(_))))
+    );
+    assert_eq!(store.backend().commits() - before, 2, "one commit each");
 }
 
 /// A worker with a ttl of an hour waits for something, and is killed.
@@ -370,9 +398,12 @@ async fn open(store: &LateStore, number: u128) -> LeaseId {
     lease
 }
 
+fn want(name: &str) -> Want {
+    Want { resource: ResourceName::new(name).expect("a valid name"), tickets: Tickets::ONE, priority: 0 }
+}
+
 async fn claim(store: &LateStore, lease: LeaseId) -> Claimed {
-    let want = Want { resource: job(), tickets: Tickets::ONE, priority: 0 };
-    match call(store, lease, Call::Claim(vec![want])).await {
+    match call(store, lease, Call::Claim(vec![want("job")])).await {
         Said::Claimed(claimed) => claimed[0],
         said => panic!("a claim was answered {said:?}"),
     }
