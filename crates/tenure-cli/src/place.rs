@@ -11,7 +11,9 @@ use crate::output::beginning;
 pub(crate) const VARIABLE: &str = "TENURE_STORE";
 
 /// What the URL of a store may begin with. Not `memory`, which belongs to one process.
-const SCHEMES: [&str; 7] = ["sqlite", "redis", "rediss", "redis+unix", "unix", "postgres", "postgresql"];
+fn schemes() -> impl Iterator<Item = &'static str> {
+    tenure::store::schemes().filter(|scheme| *scheme != "memory")
+}
 
 /// The place of the store. Printed, it hides the password.
 pub(crate) struct Place {
@@ -40,7 +42,7 @@ impl Place {
     /// Whether it names a store that processes can share.
     fn check_scheme(url: &str) -> Result<(), Failure> {
         let scheme = url.split(':').next().unwrap_or_default();
-        if url.contains(':') && SCHEMES.contains(&scheme) {
+        if url.contains(':') && schemes().any(|known| known == scheme) {
             return Ok(());
         }
         let what = match url.contains(':') {
@@ -48,7 +50,7 @@ impl Place {
             true => format!("no store has the URL scheme {:?}", beginning(scheme)),
             false => format!("{:?} is not the URL of a store", beginning(url)),
         };
-        let failure = Failure::new(format!("{what}; known: {}", SCHEMES.join(", ")));
+        let failure = Failure::new(format!("{what}; known: {}", schemes().collect::<Vec<_>>().join(", ")));
         let is_path = !url.contains(':') || Path::new(url).exists();
         Err(if is_path { failure.hint("a SQLite file is named sqlite:PATH") } else { failure })
     }

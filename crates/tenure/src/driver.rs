@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
-#[cfg(feature = "postgres")]
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::Error;
@@ -36,7 +34,6 @@ impl Driver {
     }
 
     /// Does this on the driver's thread, and waits for what comes of it. Dropping it ends the work, too.
-    #[cfg(feature = "postgres")]
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,

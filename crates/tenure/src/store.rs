@@ -1,4 +1,4 @@
-//! What a store has to offer, and how one is opened by its URL. One file per store beside this one.
+//! What a store has to offer. One folder per store beside this file; `open` finds them by their URLs.
 //!
 //! A store is a [`RecordStore`] on a [`Backend`](backend::Backend): the rules of `tenure-core` decide, the backend keeps
 //! records and swaps them if nobody was faster.
@@ -9,6 +9,7 @@ pub mod codec;
 mod fuzz;
 mod listening;
 mod memory;
+mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod records;
@@ -17,11 +18,10 @@ mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod sqlite;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use tenure_core::{
@@ -30,9 +30,11 @@ pub use tenure_core::{
     Said, Seq, Stamp, StoreTime, Tickets, Want, Wish,
 };
 use tenure_core::{Asked, Grant, Happened, JobView, Label, ResourceName, ResourceView, Token};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
 pub use self::memory::{MemoryBackend, MemoryStore, Saved};
+pub use self::open::schemes;
+pub(crate) use self::open::{find, open};
 #[cfg(feature = "postgres")]
 pub use self::postgres::{PostgresBackend, PostgresStore};
 pub use self::records::RecordStore;
@@ -169,224 +171,6 @@ impl Opened {
     pub fn memory(store: Arc<MemoryStore>) -> Result<Self, Error> {
         let clocks = store.clocks().clone();
         Ok(Self { store, clocks, driver: Driver::start()? })
-    }
-}
-
-/// What this build can open.
-const SCHEMES: &[&str] = &[
-    "memory",
-    #[cfg(all(feature = "sqlite", target_os = "linux"))]
-    "sqlite",
-    #[cfg(all(feature = "redis", unix))]
-    "redis, rediss, redis+unix",
-    #[cfg(feature = "postgres")]
-    "postgres",
-];
-
-/// Opens the store at `url`. Within a process one URL and namespace is one store, with one driver.
-///
-/// # Errors
-/// When the URL is not understood, or the store cannot be opened.
-pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Error> {
-    let place = Place::of(url)?;
-    let open = async {
-        match place {
-            Place::Memory => Opened::memory(Arc::new(MemoryStore::default())),
-            #[cfg(all(feature = "sqlite", target_os = "linux"))]
-            Place::Sqlite { path, proved } => open_sqlite(path, proved, namespace.clone()).await,
-            #[cfg(feature = "postgres")]
-            Place::Postgres => {
-                let (driver, url, namespace) = (Driver::start()?, url.to_owned(), namespace.clone());
-                let store = driver.run(async move { PostgresStore::open(&url, &namespace).await }).await?;
-                Ok(Opened { store: Arc::new(store), clocks: Clocks::System, driver })
-            }
-            #[cfg(all(feature = "redis", unix))]
-            Place::Redis => Opened::new(Arc::new(RedisStore::open(url, namespace).await?)),
-        }
-    };
-    share(url, namespace, open).await
-}
-
-/// The same, unless there is none yet: nothing is made.
-///
-/// # Errors
-/// As [`open`].
-pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Opened>, Error> {
-    match Place::of(url)? {
-        Place::Memory => {
-            let key = (url.to_owned(), namespace.clone());
-            Ok(SHARED.lock().await.get(&key).and_then(Shared::revive))
-        }
-        // What cannot be looked at is there, as far as we know: opening it says what is wrong.
-        #[cfg(all(feature = "sqlite", target_os = "linux"))]
-        Place::Sqlite { path, .. } if is_nothing(&path) => Ok(None),
-        #[cfg(feature = "postgres")]
-        Place::Postgres => {
-            let key = (url.to_owned(), namespace.clone());
-            if let Some(opened) = SHARED.lock().await.get(&key).and_then(Shared::revive) {
-                return Ok(Some(opened));
-            }
-            let ((to, space), driver) = (key, Driver::start()?);
-            match driver.run(async move { PostgresStore::find(&to, &space).await }).await? {
-                Some(store) => {
-                    let opened = Opened { store: Arc::new(store), clocks: Clocks::System, driver };
-                    share(url, namespace, async { Ok(opened) }).await.map(Some)
-                }
-                None => Ok(None),
-            }
-        }
-        // A server of Redis is there or not; looking makes nothing in it.
-        #[cfg(any(all(feature = "sqlite", target_os = "linux"), all(feature = "redis", unix)))]
-        _ => open(url, namespace).await.map(Some),
-    }
-}
-
-/// Whether no file is there, or one in which nothing stands.
-#[cfg(all(feature = "sqlite", target_os = "linux"))]
-fn is_nothing(path: &std::path::Path) -> bool {
-    match std::fs::metadata(path) {
-        Ok(found) => found.is_file() && found.len() == 0,
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-    }
-}
-
-/// The store that others of this process have open already, else this one.
-async fn share(
-    url: &str,
-    namespace: &Namespace,
-    open: impl Future<Output = Result<Opened, Error>>,
-) -> Result<Opened, Error> {
-    let key = (url.to_owned(), namespace.clone());
-    // Held while the store is opened, so that two workers that start at once share one.
-    let mut shared = SHARED.lock().await;
-    if let Some(opened) = shared.get(&key).and_then(Shared::revive) {
-        return Ok(opened);
-    }
-    let opened = open.await?;
-    shared.retain(|_, shared| shared.store.strong_count() > 0);
-    shared.insert(key, Shared::of(&opened));
-    Ok(opened)
-}
-
-/// What a URL means.
-enum Place {
-    Memory,
-    #[cfg(all(feature = "sqlite", target_os = "linux"))]
-    Sqlite {
-        path: std::path::PathBuf,
-        proved: bool,
-    },
-    #[cfg(feature = "postgres")]
-    Postgres,
-    #[cfg(all(feature = "redis", unix))]
-    Redis,
-}
-
-impl Place {
-    fn of(url: &str) -> Result<Self, Error> {
-        match url.split_once(':') {
-            Some(("memory", name)) => {
-                let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-                let refused = || {
-                    Error::refused(format!("memory store name {:?} is not of a-z A-Z 0-9 _ -", shown(name)))
-                };
-                if name.chars().all(fits) { Ok(Self::Memory) } else { Err(refused()) }
-            }
-            #[cfg(all(feature = "sqlite", target_os = "linux"))]
-            Some(("sqlite", rest)) => Self::sqlite(rest),
-            #[cfg(feature = "postgres")]
-            Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres),
-            #[cfg(all(feature = "redis", unix))]
-            Some(("redis" | "rediss" | "redis+unix" | "unix", _)) => Ok(Self::Redis),
-            _ => {
-                let known = SCHEMES.join(", ");
-                let what = match url.split_once(':') {
-                    // What comes after it may be a secret.
-                    Some((scheme, _)) => format!("no store has the URL scheme {:?}", beginning(scheme)),
-                    None => format!("{:?} is not the URL of a store: it has no scheme", beginning(url)),
-                };
-                Err(Error::refused(format!("{what}; known: {known}")))
-            }
-        }
-    }
-
-    /// `PATH`, or `PATH?proof=off` for work that lives in processes which do not hold the lock of the lease.
-    #[cfg(all(feature = "sqlite", target_os = "linux"))]
-    fn sqlite(rest: &str) -> Result<Self, Error> {
-        let (path, proved) = match rest.split_once('?') {
-            None => (rest, true),
-            Some((path, "proof=on")) => (path, true),
-            Some((path, "proof=off")) => (path, false),
-            Some((_, unknown)) => {
-                let unknown: String = unknown.chars().take(60).collect();
-                return Err(Error::refused(format!(
-                    "sqlite URL parameter {unknown:?} is not proof=on or proof=off"
-                )));
-            }
-        };
-        if path.is_empty() || path == ":memory:" || path.starts_with("//") {
-            let hint = match path.trim_start_matches('/') {
-                "" | ":memory:" => {
-                    "a sqlite URL is sqlite:PATH; for a store in memory use memory:".to_owned()
-                }
-                plain if path.starts_with("///") => format!("write sqlite:/{}", shown(plain)),
-                plain => format!("write sqlite:{0}, or sqlite:/{0}", shown(plain)),
-            };
-            let path = shown(path);
-            return Err(Error::refused(format!("sqlite path {path:?} is not the path of a file: {hint}")));
-        }
-        Ok(Self::Sqlite { path: path.into(), proved })
-    }
-}
-
-/// So much of a text as shows what it is.
-fn beginning(text: &str) -> String {
-    let mut short: String = text.chars().take(20).collect();
-    if short.len() < text.len() {
-        short += "...";
-    }
-    short
-}
-
-/// What stands in a URL, as it may be told: its beginning, without what steers a terminal.
-fn shown(text: &str) -> String {
-    text.chars().take(200).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-#[cfg(all(feature = "sqlite", target_os = "linux"))]
-async fn open_sqlite(path: std::path::PathBuf, proved: bool, namespace: Namespace) -> Result<Opened, Error> {
-    let open = move || match proved {
-        true => SqliteStore::open(&path, &namespace),
-        false => SqliteStore::open_without_proof(&path, &namespace),
-    };
-    // Opening touches the disk, and may wait for others who write.
-    let opened = tokio::task::spawn_blocking(open).await;
-    let store = opened.map_err(|error| Error::unavailable("cannot open the store").because(error))??;
-    Opened::new(Arc::new(store))
-}
-
-/// The stores that this process has open, as long as somebody uses them.
-static SHARED: Mutex<BTreeMap<(String, Namespace), Shared>> = Mutex::const_new(BTreeMap::new());
-
-#[derive(Debug)]
-struct Shared {
-    store: Weak<dyn Store>,
-    driver: Weak<Driver>,
-    clocks: Clocks,
-}
-
-impl Shared {
-    fn of(opened: &Opened) -> Self {
-        let (store, driver) = (Arc::downgrade(&opened.store), Arc::downgrade(&opened.driver));
-        Self { store, driver, clocks: opened.clocks.clone() }
-    }
-
-    fn revive(&self) -> Option<Opened> {
-        Some(Opened {
-            store: self.store.upgrade()?,
-            driver: self.driver.upgrade()?,
-            clocks: self.clocks.clone(),
-        })
     }
 }
 

@@ -243,7 +243,10 @@ fn when_the_store_is_gone_the_command_gets_sigterm_then_sigkill_and_it_competes_
     let said = tenure.said();
     // As long as the command lives its lock is held, and nobody makes a new file.
     assert!(said.contains("tenure: lost `job` (term 1): no renewal was answered by `sqlite:"), "{said}");
-    assert!(said.contains("it has 300ms") || said.contains("it has 29"), "{said}");
+    // Half of the margin, or what a busy machine has left of it.
+    let limit = said.split_once("it has ").and_then(|(_, rest)| rest.split_once("ms"));
+    let limit: u64 = limit.expect("it was told").0.parse().expect("a number");
+    assert!((1..=300).contains(&limit), "{said}");
     until("it competes again, in a new file", || {
         (told(&scene.lines("log"), "start").len() == 2).then_some(())
     });

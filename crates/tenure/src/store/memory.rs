@@ -15,9 +15,26 @@ use super::backend::{
     Backend, Change, Channel, Commits, Committed, Heard, History, Listing, Page, Put, Signal, Signals,
     Snapshot, Stored, Subscriptions, Text,
 };
-use super::{Concern, Pending, RecordStore};
+use super::open::{Kind, Missing, shown};
+use super::{Concern, Pending, RecordStore, Store};
 use crate::Error;
 use crate::clock::{ClockByHand, Clocks};
+
+/// How a store in memory is opened by its URL. It is found only while somebody in this process has it open.
+pub(super) const KIND: Kind = Kind {
+    schemes: &["memory"],
+    open: |url, _, missing| {
+        Box::pin(async move {
+            let name = url.strip_prefix("memory:").unwrap_or(&url);
+            if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
+                let what = format!("memory store name {:?} is not of a-z A-Z 0-9 _ -", shown(name));
+                return Err(Error::refused(what));
+            }
+            let make = || Arc::new(MemoryStore::default()) as Arc<dyn Store>;
+            Ok((missing == Missing::Create).then(make))
+        })
+    },
+};
 
 /// How many entries of the history are kept.
 const HISTORY: usize = 10_000;

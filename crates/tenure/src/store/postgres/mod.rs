@@ -27,14 +27,26 @@ use tokio_postgres::types::Type;
 use self::commit::CommitCall;
 use self::connection::{Bound, Lane, Param, Pool};
 use self::error::Failure;
-use self::schema::{Missing, Quoted};
+use self::schema::Quoted;
 use self::url::Target;
 use super::backend::{
     Backend, Change, Commits, History, Listing, Page, Signals, Snapshot, Stored, Subscriptions,
 };
 use super::codec::key_name;
-use super::{Concern, Cost, Pending, RecordStore};
+use super::open::{Kind, Missing};
+use super::{Concern, Cost, Pending, RecordStore, Store};
 use crate::Error;
+
+/// How a PostgreSQL database is opened by its URL.
+pub(super) const KIND: Kind = Kind {
+    schemes: &["postgres", "postgresql"],
+    open: |url, namespace, missing| {
+        Box::pin(async move {
+            let (backend, exists) = PostgresBackend::prepare(&url, &namespace, missing).await?;
+            Ok(exists.then(|| Arc::new(PostgresStore::new(backend)) as Arc<dyn Store>))
+        })
+    },
+};
 
 /// How many records a page of a listing has.
 const PAGE: i32 = 250;

@@ -13,6 +13,7 @@ use super::connection::Connection;
 use super::error::Failure;
 use super::url::Target;
 use crate::Error;
+use crate::store::open::Missing;
 
 /// Grows with every change of the tables or functions. Builds before the first release had 1 to 9.
 const VERSION: i32 = 10;
@@ -91,13 +92,6 @@ pub(super) fn script(schema: &Quoted) -> String {
         listed(&READER),
         listed(&[&READER[..], &WORKER[..]].concat()),
     )
-}
-
-/// What to do if there is no schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
-    Create,
-    Leave,
 }
 
 /// Sees that the schema is there in our version, and creates it if asked to. Gives back the connection that was made

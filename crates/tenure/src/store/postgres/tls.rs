@@ -15,7 +15,7 @@ use rustls::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::Error;
-use crate::store::shown;
+use crate::store::open::shown;
 
 /// The `sslrootcert` for the authorities that this system trusts.
 const SYSTEM: &str = "system";

@@ -34,8 +34,20 @@ use super::backend::{
     Text,
 };
 use super::codec::{key_name, key_of};
-use super::{Concern, Pending, RecordStore};
+use super::open::Kind;
+use super::{Concern, Pending, RecordStore, Store};
 use crate::Error;
+
+/// How a Redis server is opened by its URL. Looking makes nothing in it.
+pub(super) const KIND: Kind = Kind {
+    schemes: &["redis", "rediss", "redis+unix", "unix"],
+    open: |url, namespace, _| {
+        Box::pin(async move {
+            let store = RedisStore::open(&url, &namespace).await?;
+            Ok(Some(Arc::new(store) as Arc<dyn Store>))
+        })
+    },
+};
 
 /// How long opening may take.
 const OPENS_WITHIN: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
 use crate::Error;
-use crate::store::shown;
+use crate::store::open::shown;
 
 const FORM: &str = "redis://[USER][:PASSWORD@]HOST[:PORT][/DB], rediss:// or redis+unix:///PATH";
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::connection::Client;
 use super::lock::{self, Tried};
-use super::schema::Missing;
 use super::signals::Folder;
 use crate::Error;
+use crate::store::open::Missing;
 
 /// Younger lock files stay: their leases may be about to be opened.
 const AGE: Duration = Duration::from_secs(3600);

@@ -19,11 +19,12 @@ use super::lock::{self, Proof};
 use super::outbox::Outbox;
 use super::place::Place;
 use super::records::Records;
-use super::schema::{self, Durability, Missing, Opened, Present};
+use super::schema::{self, Durability, Opened, Present};
 use super::signals;
 use super::witness::Info;
 use crate::Error;
 use crate::store::backend::{Change, Commits, Committed, Text};
+use crate::store::open::Missing;
 
 /// How long a job waits for other writers.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -6,6 +6,7 @@
 //! - `connection`: the threads that own connections, and what a commit does
 //! - `schema`: opening the file, and the store's life
 //! - `records`: SQL for records and history
+//! - `url`: what a URL says
 //! - `place`, `host`: checks of the file, its folder and the running system
 //! - `lock`, `witness`: lock files, and the proof of a death
 //! - `signals`, `outbox`, `listener`: sending and receiving
@@ -25,6 +26,7 @@ mod schema;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod url;
 mod witness;
 
 use std::fmt;
@@ -42,14 +44,38 @@ use self::lock::Tried;
 use self::mailbox::{Mailbox, mailbox};
 use self::outbox::Outbox;
 use self::place::Place;
-use self::schema::{Durability, Missing, Present};
+use self::schema::{Durability, Present};
+pub(super) use self::url::Url;
 use self::witness::{Info, Watcher};
 use super::backend::{
     Backend, Change, Commits, History, Listing, Page, Proof, Signals, Snapshot, Stored, Subscriptions, Text,
     Witness,
 };
-use super::{Concern, Cost, Pending, RecordStore};
+use super::open::{Kind, Missing};
+use super::{Concern, Cost, Pending, RecordStore, Store};
 use crate::Error;
+
+/// How a SQLite file is opened by its URL.
+pub(super) const KIND: Kind = Kind {
+    schemes: &["sqlite"],
+    open: |url, namespace, missing| {
+        Box::pin(async move {
+            let Url { path, proved } = Url::parse(&url)?;
+            if missing == Missing::Leave && url::is_nothing(&path) {
+                return Ok(None);
+            }
+            let open = move || match proved {
+                true => SqliteStore::open(&path, &namespace),
+                false => SqliteStore::open_without_proof(&path, &namespace),
+            };
+            // Opening touches the disk, and may wait for others who write.
+            let opened = tokio::task::spawn_blocking(open).await;
+            let store =
+                opened.map_err(|error| Error::unavailable("cannot open the store").because(error))??;
+            Ok(Some(Arc::new(store) as Arc<dyn Store>))
+        })
+    },
+};
 
 /// How many changes one commit may contain.
 const MOST_CHANGES: usize = 250;

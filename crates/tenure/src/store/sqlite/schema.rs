@@ -14,6 +14,7 @@ use super::lock::{self, Census};
 use super::place::{Files, Identity, Place};
 use super::records::{micros, time};
 use crate::engine::random;
+use crate::store::open::Missing;
 use crate::{Error, Kind};
 
 const TABLES: &str = include_str!("schema.sql");
@@ -40,13 +41,6 @@ pub(super) struct Opened {
     pub(super) db: Connection,
     pub(super) files: Files,
     pub(super) folder: Identity,
-}
-
-/// What to do where there is no file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
-    Create,
-    Leave,
 }
 
 /// How much a commit survives.
