@@ -44,7 +44,7 @@ pub(crate) fn rules(at_least: Duration) -> Speed {
         let (label, metadata) = (Label::new("bench").expect("a label"), Metadata::default());
         desk.ask(worker, 0, Call::Open { ttl, label, metadata });
     }
-    let (began, mut seq) = (Instant::now(), 0);
+    let (began, on_cpu, mut seq) = (Instant::now(), on_cpu(), 0);
     desk.decisions = 0;
     while began.elapsed() < at_least {
         for worker in 0..WORKERS {
@@ -60,7 +60,18 @@ pub(crate) fn rules(at_least: Duration) -> Speed {
             }
         }
     }
-    Speed { decisions: desk.decisions, took: began.elapsed() }
+    // Others may use the machine at the same time: what counts is the time that this thread had.
+    let took = match (on_cpu, self::on_cpu()) {
+        (Some(before), Some(after)) => after - before,
+        _ => began.elapsed(),
+    };
+    Speed { decisions: desk.decisions, took }
+}
+
+/// How long this thread has been on a processor, where the system tells.
+fn on_cpu() -> Option<Duration> {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    told.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
 struct Desk {

@@ -12,6 +12,7 @@ mod plan;
 mod rng;
 mod run;
 mod store;
+mod transitions;
 mod trouble;
 mod world;
 

@@ -11,6 +11,7 @@ use tenure_core::{
 };
 
 use crate::check::Marks;
+use crate::transitions;
 
 /// A real point in time, in microseconds since the beginning of the run.
 type Real = u64;
@@ -53,6 +54,8 @@ pub(crate) struct Applied {
     pub(crate) written: Vec<Found>,
     /// An ended lease was written, or something else that never happens.
     pub(crate) forbidden: Option<String>,
+    /// A resource has become what it never should: which promise that breaks, and how.
+    pub(crate) mistake: Option<(&'static str, String)>,
     /// A quarantine was over too soon.
     pub(crate) too_short: Option<String>,
     /// Leases that were ended for having run out.
@@ -201,6 +204,11 @@ impl Store {
                 && after.ended.is_some_and(|ended| ended.why == Closing::Expired)
             {
                 applied.ended.push(*id);
+            }
+            if let (Key::Resource(name), Some(Value::Resource(after))) = (key, value) {
+                let of_it = change.history.iter().filter(|event| event.resource == *name).cloned();
+                let history: Option<Vec<Event>> = together.then(|| of_it.collect());
+                applied.mistake = transitions::mistake(self.resource(name), after, history.as_deref());
             }
             if let (Key::Meta, Some(Value::Meta(after))) = (key, value) {
                 applied.too_short = self.note_quarantine(at, after).or(applied.too_short);

@@ -285,6 +285,9 @@ impl World {
         if let Some(what) = applied.forbidden {
             self.check.fail("S6", self.at, what);
         }
+        if let Some((promise, what)) = applied.mistake {
+            self.check.fail(promise, self.at, what);
+        }
         if let Some(what) = applied.too_short {
             self.check.fail("S3", self.at, what);
         }
