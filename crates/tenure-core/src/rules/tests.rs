@@ -1,6 +1,7 @@
 //! Each rule over records, on a store that does nothing but compare and swap.
 
 mod attacks;
+mod client;
 mod ownership;
 mod world;
 

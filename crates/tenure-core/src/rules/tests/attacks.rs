@@ -145,10 +145,6 @@ fn what_another_life_has_granted_is_not_told_as_granted_in_this_one() {
     );
 }
 
-fn want(resource: &ResourceName) -> Want {
-    Want { resource: resource.clone(), tickets: Tickets::new(1).unwrap(), priority: 0 }
-}
-
 /// A worker with its lease A, and its process.
 struct Actor {
     worker: Worker,

@@ -1,6 +1,6 @@
 //! A store that does nothing but compare and swap, on a clock to set, and processes that ask it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -41,6 +41,10 @@ pub(super) struct World {
     pub(super) signals: Vec<Signal>,
     /// In every process that begins from now on.
     pub(super) planted: Planted,
+    /// What every process that begins from now on believes the store can do.
+    pub(super) capabilities: Capabilities,
+    /// Resources whose records are damaged.
+    pub(super) unreadable: BTreeSet<ResourceName>,
 }
 
 pub(super) const CAPABILITIES: Capabilities =
@@ -65,6 +69,8 @@ impl World {
             history: Vec::new(),
             signals: Vec::new(),
             planted: Planted::default(),
+            capabilities: CAPABILITIES,
+            unreadable: BTreeSet::new(),
         }
     }
 
@@ -165,18 +171,37 @@ impl World {
         client: &mut Client,
         request: Request,
     ) -> (Operation, Incarnation, Vec<Sending>) {
-        let mut operation = client.begin(&self.env(), Act::Call(request, None));
+        self.begin_act(client, Act::Call(request, None))
+    }
+
+    /// The same for everything that may be asked.
+    pub(super) fn begin_act(
+        &mut self,
+        client: &mut Client,
+        act: Act,
+    ) -> (Operation, Incarnation, Vec<Sending>) {
+        let mut operation = client.begin(&self.env(), act);
         loop {
             let env = self.env();
             match client.step(&env, &mut operation) {
-                Step::Read(keys) => {
-                    let found = keys.iter().map(|key| self.find(key)).collect();
-                    client.read(&env, &mut operation, self.shown(), found);
-                }
+                Step::Read(keys) => self.read(client, &env, &mut operation, &keys),
                 Step::Commit(life, sendings) => return (operation, life, sendings),
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// Hands the client what it wants to read, except what nobody can read.
+    pub(super) fn read(&self, client: &mut Client, env: &Env, operation: &mut Operation, keys: &[Key]) {
+        let readable = keys.iter().filter(|key| match key {
+            Key::Resource(name) if self.unreadable.contains(name) => {
+                assert!(client.unreadable(operation, name), "the request fails");
+                false
+            }
+            _ => true,
+        });
+        let found = readable.map(|key| self.find(key)).collect();
+        client.read(env, operation, self.shown(), found);
     }
 
     /// The rest of a request.
@@ -188,11 +213,10 @@ impl World {
                 Step::Wait(_) => {}
                 Step::Read(keys) => {
                     self.cost.reads += 1;
-                    let found = keys.iter().map(|key| self.find(key)).collect();
-                    client.read(&env, &mut operation, self.shown(), found);
+                    self.read(client, &env, &mut operation, &keys);
                 }
                 Step::LostNothing(_) => client.lost_nothing(&mut operation, self.lost_nothing),
-                Step::List => client.listed(&mut operation, Vec::new()),
+                Step::List => client.listed(&mut operation, self.names()),
                 Step::Commit(life, sendings) => {
                     self.cost.commits += 1;
                     let mut fates = self.commit(life, &sendings);
@@ -206,6 +230,15 @@ impl World {
         panic!("it gets nowhere");
     }
 
+    /// All resources that the store has.
+    pub(super) fn names(&self) -> Vec<ResourceName> {
+        let name = |key: &Key| match key {
+            Key::Resource(name) => Some(name.clone()),
+            _ => None,
+        };
+        self.records.keys().filter_map(name).collect()
+    }
+
     pub(super) fn act(&mut self, act: Act) -> Reply {
         let (operator, reply) = self.run(self.operator.clone(), act);
         self.operator = operator;
@@ -214,8 +247,8 @@ impl World {
 
     /// The process of a lease, to be put back.
     pub(super) fn client(&mut self, lease: LeaseId) -> Client {
-        let planted = self.planted;
-        self.clients.remove(&lease).unwrap_or_else(|| Client::new(CAPABILITIES).with_planted(planted))
+        let (planted, capabilities) = (self.planted, self.capabilities);
+        self.clients.remove(&lease).unwrap_or_else(|| Client::new(capabilities).with_planted(planted))
     }
 
     /// The same by the process of a lease.
@@ -340,6 +373,14 @@ impl World {
 
 pub(super) fn name() -> ResourceName {
     ResourceName::new("r").unwrap()
+}
+
+pub(super) fn want(resource: &ResourceName) -> Want {
+    Want { resource: resource.clone(), tickets: Tickets::ONE, priority: 0 }
+}
+
+pub(super) fn leave(resource: &ResourceName, how: Leaving) -> Leave {
+    Leave { resource: resource.clone(), how }
 }
 
 pub(super) fn claim_of(tickets: u32, priority: i32) -> Call {
