@@ -2,6 +2,7 @@
 
 mod attacks;
 mod client;
+mod contact;
 mod ownership;
 mod world;
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::fanout::{Payload, Published};
-use crate::job::{Holder, JobAct, JobStep, Occurrence};
+use crate::job::{Holder, JobAct, JobSaid, JobStep, Occurrence};
 use crate::names::{Label, Metadata, Plan, ResourceName};
 use crate::timing::LONGEST_TTL;
 
@@ -555,10 +555,48 @@ fn a_worker_that_has_claimed_countless_resources_holds_what_a_list_of_all_shows(
         world.with_client(A, |world, client| drop(client.begin(&world.env(), Act::Call(request, None))));
     }
 
+    assert!(!lists_all(&mut world), "10 000 are remembered by name");
+    let request = world.request(A, Call::Claim(vec![want(&named("n7"))]));
+    world.with_client(A, |world, client| drop(client.begin(&world.env(), Act::Call(request, None))));
+    assert!(!lists_all(&mut world), "it was among them");
+
     let grant = granted(world.claim(A));
 
+    assert!(lists_all(&mut world));
     let held = Holding { resource: name(), ticket: grant.ticket, token: grant.token };
     assert_eq!(world.call(A, Call::Held), Said::Held(vec![held]));
+}
+
+/// Whether A looks at a list of all resources for what it holds.
+fn lists_all(world: &mut World) -> bool {
+    let act = Act::Call(world.request(A, Call::Held), None);
+    world.with_client(A, |world, client| {
+        let mut operation = client.begin(&world.env(), act);
+        matches!(client.step(&world.env(), &mut operation), Step::List)
+    })
+}
+
+// Those of long ago are forgotten: no request is under way for so long.
+#[test]
+fn a_process_remembers_the_last_5_000_to_10_000_resources_that_a_lease_has_left() {
+    let mut world = World::new();
+    world.open(A, TTL);
+    let nth = |n: u32| named(&alloc::format!("n{n}"));
+    let mut client = world.client(A);
+    let begin = |world: &mut World, client: &mut Client, call: Call| {
+        let act = Act::Call(world.request(A, call), None);
+        client.begin(&world.env(), act)
+    };
+    let late =
+        [0, 5_000, 5_001, 9_999].map(|n| begin(&mut world, &mut client, Call::Claim(vec![want(&nth(n))])));
+    for n in 0..10_001 {
+        drop(begin(&mut world, &mut client, Call::Release(vec![leave(&nth(n), Leaving::Released)])));
+    }
+
+    let said = late.map(|operation| claimed(world.said(&mut client, operation)));
+
+    let waits = said.map(|claimed| matches!(claimed, Claimed::Waiting(_)));
+    assert_eq!(waits, [false, false, true, true]);
 }
 
 #[test]
@@ -641,6 +679,22 @@ fn a_ttl_may_be_unused_when_it_was_noted_an_hour_ago_and_is_not_the_only_one() {
     world.open(A, TTL);
     world.pass(HOUR - MILLI);
     assert!(!may(&mut world), "both are new");
+    world.pass(MILLI);
+    assert!(may(&mut world));
+}
+
+#[test]
+fn where_the_store_has_no_clock_a_ttl_may_be_unused_an_hour_after_it_was_seen() {
+    let mut world = World { clock: false, ..World::new() };
+    world.open(B, TTL * 2);
+    world.open(A, TTL);
+    let may = |world: &mut World| {
+        let env = world.env();
+        world.with_client(A, |_, client| client.may_have_unused_ttls(&env))
+    };
+
+    world.pass(HOUR - MILLI);
+    assert!(!may(&mut world));
     world.pass(MILLI);
     assert!(may(&mut world));
 }
@@ -744,6 +798,59 @@ fn when_to_look_again_counts_from_the_answer() {
     let said = world.said(&mut client, operation);
 
     assert_eq!(waits(claimed(said)).look_again, TTL - TTL / 3);
+}
+
+// The process reads, and is held up for two seconds before it goes on. By then a lease, or a quarantine, has run out; but
+// the store has shown no such time yet.
+#[test]
+fn what_the_stores_clock_does_not_allow_yet_is_waited_for_and_it_is_said_why() {
+    let second = Duration::from_secs(1);
+    for (life, why) in [(1, Why::Taken), (2, Why::Quarantine)] {
+        let mut world = World::owned_by_a();
+        world.life = Incarnation(life);
+        world.with_client(B, |world, client| {
+            let operation = client.begin(&world.env(), Act::Wishes(B));
+            world.finish(client, operation);
+        });
+        world.pass(TTL - second);
+        world.renew(B);
+        if why == Why::Quarantine {
+            world.renew(A);
+        }
+        let mut client = world.client(B);
+        let act = Act::Call(world.request(B, claim_of(1, 0)), None);
+        let mut operation = client.begin(&world.env(), act);
+        let said = loop {
+            let env = world.env();
+            match client.step(&env, &mut operation) {
+                Step::Read(keys) => {
+                    world.read(&mut client, &env, &mut operation, &keys);
+                    world.own += 2_000_000;
+                }
+                Step::Done(Reply::Answer(answer)) => break answer.said,
+                other => panic!("{other:?}"),
+            }
+        };
+
+        let Waiting { look_again, why: said, .. } = waits(claimed(said));
+        assert_eq!((look_again, said), (second, why));
+    }
+}
+
+#[test]
+fn an_owner_whose_lease_has_run_out_by_the_stores_clock_alone_does_nothing_as_the_owner() {
+    let mut world = World::owned_by_a();
+    let holder = Holder { lease: A, resource: name(), token: world.resource().token };
+    world.now = world.now + TTL;
+    let before = world.records.clone();
+
+    let (plan, from) = (Plan::new("daily").unwrap(), Occurrence::ONCE);
+    let attend = Act::Job(JobStep { holder: holder.clone(), act: JobAct::Attend { plan, from } });
+    assert_eq!(world.act_as(A, attend), Reply::Job(JobSaid::NotOwner));
+    let publish = Act::Publish(holder, Payload::new(b"x").unwrap());
+    assert_eq!(world.act_as(A, publish), Reply::Published(Published::NotOwner));
+
+    assert!(world.records == before);
 }
 
 #[test]

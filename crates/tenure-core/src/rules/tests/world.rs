@@ -27,6 +27,8 @@ pub(super) struct World {
     pub(super) operator: Client,
     pub(super) life: Incarnation,
     pub(super) now: StoreTime,
+    /// Whether the store has a clock: it stamps what it writes, and shows the time.
+    pub(super) clock: bool,
     /// The store's wall clock, in microseconds since 1970.
     pub(super) wall: u64,
     /// What the clocks of all processes show, in microseconds.
@@ -58,6 +60,7 @@ impl World {
             operator: Client::new(CAPABILITIES),
             life: Incarnation(1),
             now: StoreTime::from_micros(5_000_000_000),
+            clock: true,
             wall: 1_700_000_000_000_000,
             own: 1_000_000,
             lost_nothing: true,
@@ -96,7 +99,12 @@ impl World {
     }
 
     pub(super) fn shown(&self) -> Shown {
-        Shown { life: self.life, now: Some(self.now), wall: Some(self.wall) }
+        Shown { life: self.life, now: self.time(), wall: Some(self.wall) }
+    }
+
+    /// What the store's clock shows, if it has one.
+    fn time(&self) -> Option<StoreTime> {
+        self.clock.then_some(self.now)
     }
 
     pub(super) fn find(&self, key: &Key) -> Found {
@@ -107,7 +115,7 @@ impl World {
 
     /// What a record says, with its times.
     pub(super) fn value(&self, key: &Key) -> Option<Value> {
-        self.find(key).timed(Some(self.now)).value
+        self.find(key).timed(self.time()).value
     }
 
     pub(super) fn version(&self, key: &Key) -> Version {
@@ -119,12 +127,12 @@ impl World {
         let mut applied = Vec::new();
         for Sending { change, version, revisions } in sendings {
             let fits = change.expect.iter().all(|(key, expected)| self.version(key) == *expected);
-            let done = fits && change.window.contains(self.now);
+            let done = fits && self.time().is_none_or(|now| change.window.contains(now));
             if done {
                 for ((key, value), revision) in change.put.iter().zip(revisions) {
                     self.cost.writes += 1;
                     self.written.push(key.clone());
-                    let (stamp, revision) = (Some(self.now), *revision);
+                    let (stamp, revision) = (self.time(), *revision);
                     match value.clone() {
                         Some(value) => {
                             let value = Some(value);
@@ -134,7 +142,8 @@ impl World {
                         None => drop(self.records.remove(key)),
                     }
                 }
-                let stamped = |event: &Event| Event { at: event.at.or(Some(self.now)), ..event.clone() };
+                let now = self.time();
+                let stamped = |event: &Event| Event { at: event.at.or(now), ..event.clone() };
                 self.history.extend(change.history.iter().map(stamped));
                 self.signals.extend(change.signals.clone());
             }
@@ -149,7 +158,7 @@ impl World {
             false => vec![false; sendings.len()],
         };
         let fate = |(sending, applied): (&Sending, bool)| match applied {
-            true => Fate::Done(Some(self.now)),
+            true => Fate::Done(self.time()),
             false => {
                 let differ =
                     sending.change.expect.iter().filter(|(key, version)| self.version(key) != *version);
