@@ -14,8 +14,11 @@ use core::time::Duration;
 use self::world::*;
 use super::*;
 use crate::Happened;
+use crate::fanout::Payload;
+use crate::job::{Begin, Holder, JobAct, JobOutcome, JobStep, Note, Occurrence};
 use crate::message::*;
 use crate::moment::StoreTime;
+use crate::names::Plan;
 use crate::planted::{Bug, Planted};
 
 const TTL: Duration = Duration::from_secs(15);
@@ -81,6 +84,46 @@ fn a_renewal_is_one_commit_without_a_read_whatever_is_owned() {
     assert!(matches!(world.renew(A), Said::Kept { .. }));
 
     assert_eq!(world.count(), Cost { reads: 0, commits: 1, writes: 1 });
+}
+
+#[test]
+fn a_take_over_is_two_commits_without_a_read_the_end_of_the_lease_and_the_grant() {
+    let mut world = World::owned_by_a();
+    waits(world.claim(B));
+    world.pass(TTL / 2);
+    world.renew(B);
+    world.pass(TTL / 2);
+    world.count();
+
+    assert_eq!(granted(world.claim(B)).term, Term(2));
+
+    assert_eq!(world.count(), Cost { reads: 0, commits: 2, writes: 2 });
+}
+
+#[test]
+fn an_owner_that_was_told_what_it_is_asked_for_is_not_told_again() {
+    let mut world = World::owned_by_a();
+    waits(world.claim(B));
+    world.act(Act::Ask(name(), world.resource().token, None));
+    world.count();
+
+    waits(world.claim(B));
+
+    assert_eq!(world.count(), Cost { reads: 1, commits: 0, writes: 0 });
+}
+
+#[test]
+fn who_set_the_tickets_last_is_noted_once() {
+    let mut world = World::owned_by_a();
+    let earlier = SetBy { opened: Some(StoreTime::from_micros(1)), lease: C };
+    world.edit_resource(|resource| resource.set_by = earlier);
+    world.tell(A, "r");
+    world.count();
+
+    granted(world.claim(A));
+    assert_eq!((world.count().writes, world.resource().set_by.lease), (1, A));
+    granted(world.claim(A));
+    assert_eq!(world.count().writes, 0);
 }
 
 #[test]
@@ -209,6 +252,81 @@ fn a_higher_priority_takes_the_last_place_of_a_full_queue() {
 
     let queue = world.resource().queue;
     assert_eq!((queue.len(), queue[0].lease), (MOST_WAITERS + 1, B));
+}
+
+// ---- what a change asks of the store -------------------------------------------------------------------------
+
+/// What the first commit of this demands of the store.
+fn demands(world: &mut World, lease: LeaseId, act: Act) -> Vec<&'static str> {
+    let mut client = world.client(lease);
+    let (_, _, sendings) = world.begin_act(&mut client, act);
+    world.clients.insert(lease, client);
+    let change = &sendings[0].change;
+    let window = change.window;
+    let demands = [
+        ("essential", change.essential),
+        ("urgent", change.urgent),
+        ("lasting", change.lasting),
+        ("from", window.from.is_some()),
+        ("until the lease ends", window.until == Some(world.now + TTL)),
+    ];
+    assert!(window.until.is_none() || demands[4].1, "{window:?}");
+    demands.into_iter().filter(|(_, demanded)| *demanded).map(|(what, _)| what).collect()
+}
+
+#[test]
+fn what_ends_or_keeps_something_is_essential_a_grant_lasts_and_whoever_takes_has_to_be_in_time() {
+    let leave = |how| Call::Release(vec![Leave { resource: name(), how }]);
+    let call = |world: &mut World, lease, call| {
+        let act = Act::Call(world.request(lease, call), None);
+        demands(world, lease, act)
+    };
+    let mut world = World::new();
+    for lease in [A, B, C] {
+        world.open(lease, TTL);
+    }
+
+    // All of these are given up before they reach the store.
+    assert_eq!(call(&mut world, A, Call::Renew), ["essential", "urgent"]);
+    assert_eq!(call(&mut world, A, claim_of(1, 0)), ["urgent", "lasting", "until the lease ends"]);
+    assert_eq!(call(&mut world, A, leave(Leaving::Released)), ["essential", "urgent"], "it makes sure");
+    granted(world.claim(A));
+    assert_eq!(call(&mut world, B, claim_of(1, 0)), ["until the lease ends"]);
+    assert_eq!(call(&mut world, A, leave(Leaving::Released)), ["essential", "urgent"]);
+    assert_eq!(call(&mut world, A, leave(Leaving::SteppedDown)), ["essential", "urgent", "lasting"]);
+    waits(world.claim(B));
+    world.renew(A);
+    world.tell(A, "r");
+    assert_eq!(call(&mut world, A, leave(Leaving::SteppedDown)), ["essential", "urgent"]);
+    assert_eq!(call(&mut world, C, Call::Close(Closing::Left)), ["essential", "urgent"]);
+
+    let token = world.resource().token;
+    let holder = Holder { lease: A, resource: name(), token };
+    let job = |act| Act::Job(JobStep { holder: holder.clone(), act });
+    let (plan, occurrence) = (Plan::new("daily").unwrap(), Occurrence::ONCE);
+    let attend = job(JobAct::Attend { plan, from: Occurrence::new(0).unwrap() });
+    let begin = job(JobAct::Begin(Begin { occurrence, missed: 0, skipped: 0, again: false }));
+    let finish = job(JobAct::Finish { occurrence, outcome: JobOutcome::Ran, note: Note::default() });
+    assert_eq!(demands(&mut world, A, attend.clone()), ["urgent", "lasting", "until the lease ends"]);
+    world.act_as(A, attend);
+    assert_eq!(demands(&mut world, A, begin.clone()), ["urgent", "lasting", "until the lease ends"]);
+    world.act_as(A, begin);
+    assert_eq!(demands(&mut world, A, finish), ["essential", "urgent", "lasting"]);
+    let publish = Act::Publish(holder.clone(), Payload::new(b"x").unwrap());
+    assert_eq!(demands(&mut world, A, publish), ["until the lease ends"]);
+
+    // A has run out, and B has not.
+    world.pass(TTL / 2);
+    world.renew(B);
+    world.pass(TTL / 2);
+    assert_eq!(call(&mut world, B, claim_of(1, 0)), ["essential", "urgent", "from"]);
+    assert!(demands(&mut world, C, Act::Evict(name(), token)).is_empty());
+    world.act_as(C, Act::Sweep(vec![A]));
+    world.pass(TTL_LINGERS);
+    assert_eq!(demands(&mut world, C, Act::Sweep(vec![A])), ["essential", "from"], "it has time");
+    world.act(Act::Prove(A));
+    world.pass(Duration::from_secs(30 * 24 * 3600));
+    assert_eq!(demands(&mut world, C, Act::Sweep(vec![A])), ["from"]);
 }
 
 // ---- life and death ------------------------------------------------------------------------------------------
@@ -435,6 +553,72 @@ fn a_lease_that_ran_out_is_ended_by_a_sweep_only_when_it_was_watched_or_long_ago
 }
 
 #[test]
+fn a_lease_that_ran_out_is_ended_by_a_sweep_an_hour_later_and_never_in_a_quarantine() {
+    let hour = Duration::from_secs(3600);
+    for (life, after, is_ended) in [
+        (1, TTL + hour - Duration::from_micros(1), false),
+        (1, TTL + hour, true),
+        (2, (TTL + hour) * 2, false),
+    ] {
+        let mut world = World::owned_by_a();
+        world.life = Incarnation(life);
+        world.act(Act::Sweep(vec![A]));
+        world.pass(after);
+
+        world.act(Act::Sweep(vec![A]));
+
+        assert_eq!(world.lease(A).ended.is_some(), is_ended, "{after:?} in life {life}");
+    }
+}
+
+#[test]
+fn a_lease_is_deleted_an_hour_after_it_was_left_in_order_and_else_after_30_days() {
+    let (hour, micro) = (Duration::from_secs(3600), Duration::from_micros(1));
+    let left: fn(&mut World) = |world| assert_eq!(world.close(A), Said::Closed);
+    let proved: fn(&mut World) = |world| assert_eq!(world.act(Act::Prove(A)), Reply::Done);
+    for (end, kept) in [(left, hour), (proved, hour * 24 * 30)] {
+        let mut world = World::owned_by_a();
+        end(&mut world);
+
+        world.pass(kept - micro);
+        world.act(Act::Sweep(vec![A]));
+        assert!(world.value(&Key::Lease(A)).is_some());
+        world.pass(micro);
+        world.act(Act::Sweep(vec![A]));
+        assert!(world.value(&Key::Lease(A)).is_none() && world.value(&Key::Info(A)).is_none());
+    }
+}
+
+#[test]
+fn an_ended_lease_has_nothing_to_tell_and_those_who_follow_it_hear_of_the_end() {
+    let mut world = World::owned_by_a();
+    let notice = Notice { resource: name(), token: world.resource().token, wish: Wish::Asked };
+    let asked = Lease { notices: vec![notice], all: true, ..world.lease(A) };
+    world.write(&Key::Lease(A), asked.into());
+    world.signals.clear();
+
+    world.act(Act::Prove(A));
+
+    assert_eq!((world.lease(A).notices, world.lease(A).all), (vec![], false));
+    assert_eq!(world.signals, [Signal::Ended(A)]);
+}
+
+#[test]
+fn a_ttl_that_was_noted_within_the_last_minute_is_not_noted_again() {
+    let minute = Duration::from_secs(60);
+    for (after, commits) in [(Duration::ZERO, 1), (minute - Duration::from_micros(1), 1), (minute, 2)] {
+        let mut world = World::new();
+        world.open(A, TTL);
+        world.pass(after);
+        world.count();
+
+        world.open(B, TTL);
+
+        assert_eq!(world.count().commits, commits, "{after:?}");
+    }
+}
+
+#[test]
 fn the_longest_ttl_falls_when_no_lease_uses_it_and_not_before() {
     let mut world = World::new();
     world.open(A, TTL * 4);
@@ -474,6 +658,74 @@ fn whoever_joins_does_not_set_anew_when_the_ticket_was_freed() {
     world.pass(Duration::from_millis(50));
 
     assert_eq!(granted(world.claim(C)).term, Term(2), "a step after the release the next may take it");
+}
+
+// B has seen the lease of C once. C has renewed since.
+#[test]
+fn a_waiter_that_has_renewed_since_it_was_seen_is_not_overtaken() {
+    let mut world = World::owned_by_a();
+    world.open(C, TTL);
+    waits(world.claim(C));
+    waits(world.claim(B));
+    for _ in 0..2 {
+        world.pass(TTL / 2);
+        [A, B, C].iter().for_each(|lease| drop(world.renew(*lease)));
+    }
+    world.release(A);
+    world.tell(B, "r");
+
+    assert_eq!(waits(world.claim(B)).why, Why::Turn);
+}
+
+#[test]
+fn the_store_grants_nothing_to_later_waiters_before_their_steps_are_over() {
+    let mut world = World::owned_by_a();
+    let (d, step) = (LeaseId(4), Duration::from_millis(100));
+    world.open(C, TTL);
+    world.open(d, TTL);
+    for lease in [B, C, d] {
+        waits(world.claim(lease));
+    }
+    world.release(A);
+    let freed = world.now;
+    world.pass(step * 5);
+
+    for (lease, from) in [(B, None), (C, Some(freed + step)), (d, Some(freed + step * 2))] {
+        world.tell(lease, "r");
+        let sendings = world.commit_of(lease, claim_of(1, 0));
+        assert!(sendings[0].change.lasting, "it is a grant");
+        assert_eq!(sendings[0].change.window.from, from);
+    }
+}
+
+#[test]
+fn a_hint_goes_on_to_those_behind_when_nobody_listens() {
+    let mut world = World::owned_by_a();
+    world.open(C, TTL);
+    waits(world.claim(B));
+    waits(world.claim(C));
+    world.signals.clear();
+
+    world.call(A, Call::Release(vec![leave(&name(), Leaving::SteppedDown)]));
+
+    let (resource, step) = (name(), Duration::from_millis(100));
+    let head = Signal::Look { to: vec![B, C], resource: resource.clone(), after: Duration::ZERO };
+    let next = Signal::Look { to: vec![C], resource, after: step };
+    assert_eq!(world.signals, [head, next], "A is not told what it did itself");
+}
+
+#[test]
+fn tickets_stand_by_their_numbers() {
+    let mut world = World::new();
+    for lease in [A, B, C] {
+        world.open(lease, TTL);
+        granted(world.claim_with(lease, 3, 0));
+    }
+    world.release(B);
+    granted(world.claim_with(B, 3, 0));
+
+    let tickets: Vec<u32> = world.resource().seats.iter().map(|seat| seat.grant.ticket.0).collect();
+    assert_eq!(tickets, [0, 1, 2]);
 }
 
 #[test]

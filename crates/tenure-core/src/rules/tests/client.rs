@@ -2,9 +2,9 @@
 //! read, clocks that go back; and how much it remembers, waits and reads.
 
 use super::*;
-use crate::fanout::{Payload, Published};
-use crate::job::{Holder, JobAct, JobSaid, JobStep, Occurrence};
-use crate::names::{Label, Metadata, Plan, ResourceName};
+use crate::fanout::Published;
+use crate::job::JobSaid;
+use crate::names::{Label, Metadata, ResourceName};
 use crate::timing::LONGEST_TTL;
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -27,14 +27,6 @@ impl World {
             Reply::Answer(answer) => answer.said,
             other => panic!("{other:?}"),
         }
-    }
-
-    /// Somebody else writes this record.
-    fn write(&mut self, key: &Key, value: Value) {
-        let found = self.records.get_mut(key).unwrap();
-        let (version, revision) = (Version(found.version.0 ^ 0xffff), found.revision + 1);
-        let (stamp, value) = (Some(self.now), Some(value));
-        *found = Found { key: key.clone(), version, revision, stamp, value };
     }
 
     fn edit(&mut self, name: &ResourceName, edit: impl FnOnce(&mut Resource)) {
@@ -104,6 +96,9 @@ fn what_was_applied_in_a_life_before_the_one_that_answers_is_done_again() {
 #[test]
 fn once_the_stores_clock_went_back_the_own_lease_counts_for_no_more_than_it_shows() {
     let mut world = World::owned_by_a();
+    let claim = || Call::Claim(vec![want(&named("s"))]);
+    world.call(B, claim());
+    world.call(B, Call::Release(vec![leave(&named("s"), Leaving::Released)]));
     world.renew(B);
     world.now = StoreTime::from_micros(world.now.as_micros() - 60_000_000);
     world.with_client(B, |world, client| {
@@ -111,7 +106,8 @@ fn once_the_stores_clock_went_back_the_own_lease_counts_for_no_more_than_it_show
         world.finish(client, operation);
     });
 
-    let sendings = world.commit_of(B, Call::Claim(vec![want(&named("s"))]));
+    // What it knows of the resource is enough for a commit: it reads nothing before.
+    let sendings = world.commit_of(B, claim());
 
     assert_eq!(sendings[0].change.window.until, Some(world.now + TTL));
 }
@@ -364,6 +360,24 @@ fn an_answer_from_before_a_commit_was_sent_says_nothing_about_it() {
 
     assert_eq!(world.apply(&late), [false], "the claim comes too late");
     assert!(world.resource().seats.is_empty());
+}
+
+#[test]
+fn an_answer_that_shows_another_version_ends_a_doubt_and_a_lease_is_closed_in_order() {
+    for seen in [false, true] {
+        let mut world = World::new();
+        world.open(A, TTL);
+        world.open(B, TTL);
+        drop(world.commit_of(A, claim_of(1, 0)));
+        granted(world.claim(B));
+        if seen {
+            world.act_as(A, Act::Wishes(A));
+        }
+
+        assert_eq!(world.close(A), Said::Closed);
+
+        assert_eq!(world.lease(A).ended.map(|ended| ended.clean), Some(seen));
+    }
 }
 
 // ---- what cannot be read -------------------------------------------------------------------------------------

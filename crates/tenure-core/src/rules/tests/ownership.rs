@@ -205,6 +205,18 @@ fn the_token_grows_also_when_the_wall_clock_goes_back_or_stands_still() {
     assert_eq!(caught_up, Token(first.0 + 6));
 }
 
+#[test]
+fn a_wall_clock_beyond_the_year_2200_does_not_count_for_a_token() {
+    let year_2200 = 7_258_118_400_000_000;
+    for (wall, token) in [(year_2200 - 1, year_2200 - 1), (year_2200, 1)] {
+        let mut store = Store::new();
+        store.world.wall = wall;
+        let a = store.open("a");
+
+        assert_eq!(granted(store.claim(a)).token, Token(token));
+    }
+}
+
 // req: T1
 #[test]
 fn a_resource_that_nobody_wants_for_days_keeps_its_term_and_token() {
@@ -446,6 +458,25 @@ fn a_worker_that_steps_down_queues_at_the_tail_with_the_lowest_priority_waiting(
 
 // req: H8
 #[test]
+fn a_worker_that_steps_down_before_a_full_queue_gets_no_place() {
+    for (waiters, queues) in [(MOST_WAITERS, true), (MOST_WAITERS + 1, false)] {
+        let mut store = Store::new();
+        let a = store.own("a");
+        for _ in 0..waiters {
+            store.wait("w");
+        }
+
+        let Released::Again(claimed) = store.step_down(a) else { panic!("it does not wait") };
+
+        assert_eq!(waiting(claimed).ahead as usize, waiters);
+        assert_eq!((store.resource("job").waits(a), store.queued()), (queues, MOST_WAITERS + 1));
+        if !queues {
+            assert_eq!(waiting(claimed).look_again, TTL);
+        }
+    }
+}
+
+#[test]
 fn stepping_down_wakes_the_others_and_not_the_worker_itself() {
     let mut store = Store::new();
     let a = store.own("a");
@@ -614,6 +645,21 @@ fn a_named_successor_goes_to_the_head_before_every_priority() {
 }
 
 // req: H18
+#[test]
+fn a_newcomer_comes_behind_a_named_successor_whatever_its_priority() {
+    let mut store = Store::new();
+    let a = store.open("a");
+    let token = granted(store.claim(a)).token;
+    store.wait("b");
+    store.wait("c");
+    store.ask_for(token, "c");
+
+    let d = store.open("d");
+    let place = waiting(store.claim_with(d, tickets(1), 5));
+
+    assert_eq!((place.ahead, store.waiters()), (1, vec!["c", "d", "b"]));
+}
+
 #[test]
 fn the_successor_that_was_named_last_is_the_head() {
     let mut store = Store::new();
@@ -1074,6 +1120,43 @@ fn lowering_the_tickets_asks_the_owners_of_the_highest_to_step_down() {
     let wishes = owners.map(|owner| store.wishes(owner));
     assert_eq!(wishes, [vec![], vec![Wish::Lowered], vec![Wish::Lowered]]);
     assert_eq!(store.owners(), ["a", "b", "c"]);
+}
+
+#[test]
+fn raising_the_tickets_again_takes_back_what_lowering_has_asked_for_and_nothing_else() {
+    let mut store = Store::new();
+    let [a, b, c] = ["a", "b", "c"].map(|label| store.open(label));
+    let token = granted(store.claim_with(a, tickets(3), 0)).token;
+    store.claim_with(b, tickets(3), 0);
+    store.claim_with(c, tickets(3), 0);
+    store.ask_at("job", token);
+    store.pass(secs(1));
+    let d = store.open("d");
+    store.claim_with(d, tickets(1), 0);
+
+    store.claim_with(d, tickets(2), 0);
+
+    let wishes: Vec<_> = store.resource("job").seats.iter().map(|seat| seat.wish).collect();
+    assert_eq!(wishes, [Some(Wish::Asked), None, Some(Wish::Lowered)]);
+}
+
+// Nobody takes that ticket, so nobody else would clear it away.
+#[test]
+fn a_dead_owner_of_a_ticket_beyond_k_is_cleared_away_by_whoever_looks() {
+    let mut store = Store::new();
+    let [a, b] = ["a", "b"].map(|label| store.open(label));
+    store.claim_with(a, tickets(2), 0);
+    store.claim_with(b, tickets(2), 0);
+    store.pass(secs(1));
+    let c = store.open("c");
+    waiting(store.claim(c));
+    store.close(b, Closing::Proved);
+    store.renew(a);
+
+    waiting(store.claim(c));
+
+    assert_eq!(store.resource("job").seats.len(), 1);
+    assert_eq!(store.history().last(), Some(&("b", Happened::Died)));
 }
 
 // req: O2 O14

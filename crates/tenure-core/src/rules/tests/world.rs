@@ -356,6 +356,14 @@ impl World {
         }
     }
 
+    /// Somebody else writes this record.
+    pub(super) fn write(&mut self, key: &Key, value: Value) {
+        let found = self.find(key);
+        let (version, revision) = (Version(found.version.0 ^ 0xffff), found.revision + 1);
+        let (stamp, value) = (self.time(), Some(value));
+        self.records.insert(key.clone(), Found { key: key.clone(), version, revision, stamp, value });
+    }
+
     pub(super) fn edit_resource(&mut self, edit: impl FnOnce(&mut Resource)) {
         let mut resource = self.resource();
         edit(&mut resource);
