@@ -39,7 +39,7 @@ pub(super) fn ask(
         let Some(named) = named else { return Decision::Say(Asked::NotWaiting) };
         let place = resource.queue.iter().find(|place| place.lease == named).cloned();
         if let Some(place) = place {
-            resource.join(named, place.priority, resource.arrivals + 1, place.step);
+            resource.join(named, place.priority, resource.arrivals.saturating_add(1), place.step);
         }
     }
     if let Some(seat) = resource.seats.iter_mut().find(|seat| seat.grant.token == token) {

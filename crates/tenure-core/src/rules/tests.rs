@@ -18,7 +18,7 @@ use crate::fanout::Payload;
 use crate::job::{Begin, Holder, JobAct, JobOutcome, JobStep, Note, Occurrence};
 use crate::message::*;
 use crate::moment::StoreTime;
-use crate::names::Plan;
+use crate::names::{Label, Metadata, Plan};
 use crate::planted::{Bug, Planted};
 
 const TTL: Duration = Duration::from_secs(15);
@@ -350,6 +350,30 @@ fn only_the_store_and_the_candidate_together_end_a_lease() {
 }
 
 #[test]
+fn a_lease_that_the_stores_clock_is_not_asked_about_is_noticed() {
+    let from = |planted| {
+        let mut world = World { planted, ..World::new() };
+        world.open(A, TTL);
+        granted(world.claim(A));
+        world.open(B, TTL);
+        let ends = world.now + TTL;
+        waits(world.claim(B));
+        world.pass(TTL / 2);
+        world.renew(B);
+        world.pass(TTL / 2);
+        let sendings = world.commit_of(B, claim_of(1, 0));
+        assert_eq!(sendings[0].change.put[0].0, Key::Lease(A));
+        (sendings[0].change.window.from, ends)
+    };
+
+    let (right, ends) = from(Planted::default());
+    assert_eq!(right, Some(ends));
+    for bug in [Bug::BoundAlone, Bug::JudgedByOff] {
+        assert_eq!(from(Planted::with(bug)).0, None, "{bug:?}");
+    }
+}
+
+#[test]
 fn an_ended_lease_is_never_written_again() {
     let mut world = World::owned_by_a();
     world.pass(TTL);
@@ -361,6 +385,26 @@ fn an_ended_lease_is_never_written_again() {
     assert_eq!(world.close(A), Said::Closed);
 
     assert_eq!(world.version(&Key::Lease(A)), before);
+}
+
+#[test]
+fn a_lease_that_others_have_ended_or_written_again_is_not_opened_again() {
+    let open = || {
+        let (label, metadata) = (Label::new("worker").unwrap(), Metadata::default());
+        Call::Open { ttl: TTL, label, metadata }
+    };
+    let ended: fn(&mut World) = |world| assert_eq!(world.act(Act::Prove(A)), Reply::Done);
+    let adopted: fn(&mut World) = |world| {
+        world.records.remove(&Key::Lease(A));
+        waits(world.claim(B));
+        assert!(world.lease(A).ended.is_none(), "the ticket names it, so it was written again");
+    };
+    for end in [ended, adopted] {
+        let mut world = World::owned_by_a();
+        end(&mut world);
+
+        assert_eq!(world.call(A, open()), Said::Gone);
+    }
 }
 
 #[test]
@@ -584,6 +628,9 @@ fn a_lease_is_deleted_an_hour_after_it_was_left_in_order_and_else_after_30_days(
         world.act(Act::Sweep(vec![A]));
         assert!(world.value(&Key::Lease(A)).is_some());
         world.pass(micro);
+        let (_, _, sendings) = world.begin_act(&mut world.operator.clone(), Act::Sweep(vec![A]));
+        let expected = [Key::Info(A), Key::Lease(A)].map(|key| (key.clone(), world.version(&key)));
+        assert_eq!(sendings[0].change.expect, expected, "as they are now");
         world.act(Act::Sweep(vec![A]));
         assert!(world.value(&Key::Lease(A)).is_none() && world.value(&Key::Info(A)).is_none());
     }
@@ -630,6 +677,26 @@ fn the_longest_ttl_falls_when_no_lease_uses_it_and_not_before() {
     assert_eq!(world.meta().longest, TTL * 4);
     world.act(Act::DropTtls(in_use(&[TTL]), TTL_LINGERS));
     assert_eq!(world.meta().longest, TTL);
+}
+
+#[test]
+fn every_ttl_in_use_is_noted_and_those_that_no_lease_uses_are_dropped() {
+    let noted = |world: &World| match world.value(&Key::Ttls) {
+        Some(Value::Ttls(ttls)) => ttls.uses.iter().map(|used| used.ttl).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let mut world = World::new();
+    world.open(A, TTL * 4);
+    world.open(B, TTL);
+    world.open(C, TTL * 2);
+    assert_eq!(noted(&world), [TTL * 4, TTL, TTL * 2]);
+
+    world.pass(TTL_LINGERS);
+    world.act(Act::DropTtls([TTL, TTL * 4].into(), TTL_LINGERS));
+    assert_eq!((noted(&world), world.meta().longest), (vec![TTL * 4, TTL], TTL * 4));
+    world.count();
+    world.act(Act::DropTtls([TTL, TTL * 4].into(), TTL_LINGERS));
+    assert_eq!(world.count().writes, 0, "all are in use");
 }
 
 #[test]
@@ -737,6 +804,7 @@ fn an_eviction_tells_the_owner_before_it_frees_the_ticket() {
 
     let written: Vec<&Key> = world.written.iter().rev().take(2).rev().collect();
     assert_eq!(written, [&Key::Lease(A), &Key::Resource(name())]);
+    assert!(world.signals.contains(&Signal::Knock(A, name())));
     assert_eq!(notices(world.renew(A)), [(token, Wish::Evicted)]);
 }
 

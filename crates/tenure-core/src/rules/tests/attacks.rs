@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use super::*;
-use crate::names::{Label, Metadata, ResourceName, Tickets};
+use crate::names::{ResourceName, Tickets};
 use crate::output::{Input, Now, Output};
 use crate::timing::Timing;
 use crate::worker::Worker;
@@ -306,6 +306,9 @@ fn goes_on_after(edit: fn(&mut Found)) {
     let mut world = World::owned_by_a();
     edit(world.records.get_mut(&Key::Resource(name())).unwrap());
     waits(world.claim(B));
+    let (token, successor) = (world.resource().seats[0].grant.token, Label::new("worker").ok());
+    assert_eq!(world.act(Act::Ask(name(), token, successor)), Reply::Asked(Asked::Done));
+    assert!(world.resource().queue[0].named > 0);
     world.release(A);
     world.claim(B);
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::fanout::Published;
 use crate::job::JobSaid;
-use crate::names::{Label, Metadata, ResourceName};
+use crate::names::ResourceName;
 use crate::timing::LONGEST_TTL;
 
 const MILLI: Duration = Duration::from_millis(1);
