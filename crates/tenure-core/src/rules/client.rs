@@ -17,7 +17,7 @@ use super::keys::{Capabilities, Key, Version};
 use super::leases::{self, Opening};
 use super::records::{Found, Order, Record, Seat, Seen, TtlUse, Value};
 use super::tickets::{self, Outcome};
-use super::view::{Standing, View};
+use super::view::{Standing, View, Wanted};
 use super::{jobs, operators};
 use crate::fanout::{Payload, Published};
 use crate::job::{Holder, JobSaid, JobStep};
@@ -842,8 +842,10 @@ impl Client {
             Act::Wishes(_) => Decision::Say(PartAnswer::Onward),
             Act::Sweep(leases) => leases::sweep(&view, leases[part]).map(|()| PartAnswer::Onward),
             Act::DropTtls(in_use, linger) => {
-                if !view.has_fresh(&Key::Ttls) || !view.has_fresh(&Key::Meta) {
-                    return Decision::Read([Key::Ttls, Key::Meta].into());
+                let mut wanted = Wanted::default();
+                [Key::Ttls, Key::Meta].into_iter().for_each(|key| wanted.unless_fresh(&view, key));
+                if !wanted.is_empty() {
+                    return Decision::Read(wanted.0);
                 }
                 match leases::drop_unused(&view, in_use, *linger) {
                     Some(change) => Decision::commit(change, PartAnswer::Onward),
