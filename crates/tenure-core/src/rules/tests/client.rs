@@ -880,6 +880,25 @@ fn what_an_owner_sends_is_sent_and_nothing_that_others_send() {
     assert!(matches!(&world.signals[..], [Signal::Message { payload: sent, .. }] if *sent == payload));
 }
 
+#[test]
+fn what_an_owner_sends_is_not_sent_if_it_was_evicted_meanwhile() {
+    let mut world = World::owned_by_a();
+    let token = world.resource().token;
+    let holder = Holder { lease: A, resource: name(), token };
+    let mut client = world.client(A);
+    let publish = Act::Publish(holder, Payload::new(b"x").unwrap());
+    let (mut operation, life, sendings) = world.begin_act(&mut client, publish);
+    world.act(Act::Evict(name(), token));
+    world.signals.clear();
+    world.count();
+
+    let fates = world.commit(life, &sendings);
+    world.answer(&mut client, &mut operation, fates);
+
+    assert_eq!(world.finish(&mut client, operation), Reply::Published(Published::NotOwner));
+    assert_eq!((world.signals.len(), world.count().reads), (0, 1), "it says so after a look at both records");
+}
+
 // ---- planted bugs --------------------------------------------------------------------------------------------
 
 #[test]

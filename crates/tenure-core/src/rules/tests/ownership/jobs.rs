@@ -235,6 +235,27 @@ fn a_failed_or_interrupted_occurrence_is_run_again_if_asked_for_under_the_same_k
 }
 
 #[test]
+fn what_is_run_again_begins_anew_with_nothing_of_the_attempt_before_but_its_key() {
+    let mut store = Store::new();
+    let a = store.owner("a");
+    store.attend(&a, 0);
+    let first = begun(store.begin(&a, 7));
+    store.pass(secs(3));
+    let (outcome, note) = (JobOutcome::Failed, Note::of("disk full"));
+    store.step(&a, JobAct::Finish { occurrence: at(7), outcome, note });
+    store.release(a.lease);
+    let b = store.owner("b");
+
+    let second = begun(store.step(&b, begin_of(7, true)));
+
+    let began_at = crate::job::WallTime::from_micros(store.world.wall);
+    assert_eq!(second, JobRecord { attempt: 2, token: b.token, worker: label("b"), began_at, ..first });
+    store.pass(secs(1));
+    let JobSaid::Finished(ended) = store.finish(&b, 7, JobOutcome::Ran) else { panic!("it runs") };
+    assert_eq!(ended.took, Some(secs(1)), "of this attempt");
+}
+
+#[test]
 fn what_runs_under_another_token_is_taken_unless_it_may_be_run_again() {
     let mut store = Store::new();
     let a = store.owner("a");
