@@ -339,7 +339,7 @@ fn a_commit_that_was_answered_leaves_no_doubt() {
     assert_eq!(world.count().writes, 0);
 }
 
-// A reads r; then r is written, A claims it, and the claim is given up half-way. Only then the first answer arrives.
+// B reads r; then A releases it, B claims it, and the claim is given up half-way. Only then the first answer arrives.
 #[test]
 fn an_answer_from_before_a_commit_was_sent_says_nothing_about_it() {
     let mut world = World::owned_by_a();
@@ -352,7 +352,9 @@ fn an_answer_from_before_a_commit_was_sent_says_nothing_about_it() {
     assert!(found.iter().any(|found| found.key == Key::Resource(name())));
     world.clients.insert(B, client);
     world.release(A);
+    world.tell(B, "r");
     let late = world.commit_of(B, claim_of(1, 0));
+    assert!(late[0].change.lasting, "it is a grant");
 
     let env = world.env();
     world.with_client(B, |world, client| client.read(&env, &mut early, world.shown(), found));
