@@ -449,6 +449,32 @@ fn a_look_at_many_owners_reads_at_most_64_leases() {
 
     let cost = world.count();
     assert!(cost.reads + cost.commits <= 2, "{cost:?}");
+    let leases = world.read_last.iter().filter(|key| matches!(key, Key::Lease(_))).count();
+    assert_eq!(leases, 64);
+}
+
+// L1. A look reads 64 leases of owners at most. The one that died has to be among them some time, whatever its number.
+#[test]
+fn of_many_owners_those_are_looked_at_whose_leases_end_first() {
+    let (owners, dies) = (66, LeaseId(165));
+    let mut world = World::new();
+    for lease in 100..100 + owners {
+        world.open(LeaseId(lease), TTL);
+        granted(world.claim_with(LeaseId(lease), owners as u32, 0));
+    }
+    world.open(B, TTL);
+    let mut looks = Vec::new();
+    for _ in 0..6 {
+        world.pass(TTL / 3);
+        (100..100 + owners)
+            .map(LeaseId)
+            .filter(|lease| *lease != dies)
+            .for_each(|lease| drop(world.renew(lease)));
+        world.renew(B);
+        looks.push(world.claim_with(B, owners as u32, 0));
+    }
+
+    assert!(looks.iter().any(|claimed| matches!(claimed, Claimed::Granted(_))), "{looks:?}");
 }
 
 // S1 after the next failover. The seventeenth ttl drives the shortest from the list, although leases use it; when the

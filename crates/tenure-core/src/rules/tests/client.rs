@@ -382,6 +382,17 @@ fn an_answer_that_shows_another_version_ends_a_doubt_and_a_lease_is_closed_in_or
     }
 }
 
+#[test]
+fn a_lease_whose_opening_was_not_answered_is_there_for_a_claim() {
+    let mut world = World::new();
+    world.open(B, TTL);
+    let (label, metadata) = (Label::new("worker").unwrap(), Metadata::default());
+    let opening = world.commit_of(A, Call::Open { ttl: TTL, label, metadata });
+    assert_eq!(world.apply(&opening), [true]);
+
+    assert_eq!(granted(world.claim(A)).term, Term(1));
+}
+
 // ---- what cannot be read -------------------------------------------------------------------------------------
 
 #[test]

@@ -39,6 +39,8 @@ pub(super) struct World {
     pub(super) seq: u64,
     pub(super) cost: Cost,
     pub(super) written: Vec<Key>,
+    /// What was read last.
+    pub(super) read_last: Vec<Key>,
     pub(super) history: Vec<Event>,
     pub(super) signals: Vec<Signal>,
     /// In every process that begins from now on.
@@ -69,6 +71,7 @@ impl World {
             seq: 0,
             cost: Cost::default(),
             written: Vec::new(),
+            read_last: Vec::new(),
             history: Vec::new(),
             signals: Vec::new(),
             planted: Planted::default(),
@@ -201,7 +204,8 @@ impl World {
     }
 
     /// Hands the client what it wants to read, except what nobody can read.
-    pub(super) fn read(&self, client: &mut Client, env: &Env, operation: &mut Operation, keys: &[Key]) {
+    pub(super) fn read(&mut self, client: &mut Client, env: &Env, operation: &mut Operation, keys: &[Key]) {
+        self.read_last = keys.to_vec();
         let readable = keys.iter().filter(|key| match key {
             Key::Resource(name) if self.unreadable.contains(name) => {
                 assert!(client.unreadable(operation, name), "the request fails");
