@@ -909,7 +909,7 @@ fn what_an_owner_sends_is_not_sent_if_it_was_evicted_meanwhile() {
 // ---- planted bugs --------------------------------------------------------------------------------------------
 
 #[test]
-fn a_take_over_goes_after_the_end_of_the_lease_and_one_that_goes_with_it_is_noticed() {
+fn a_take_over_goes_after_the_end_of_the_lease_and_one_that_goes_with_it_or_before_is_noticed() {
     let commit = |planted| {
         let mut world = World { planted, ..World::new() };
         world.open(A, TTL);
@@ -924,4 +924,39 @@ fn a_take_over_goes_after_the_end_of_the_lease_and_one_that_goes_with_it_is_noti
 
     assert_eq!(commit(Planted::default()), [Key::Lease(A)]);
     assert_eq!(commit(Planted::with(Bug::BatchLeans)), [Key::Lease(A), Key::Resource(name())]);
+    assert_eq!(commit(Planted::with(Bug::TakeBeforeEnd)), [Key::Resource(name())]);
+}
+
+#[test]
+fn a_renewal_counts_only_when_it_was_applied_and_one_that_counts_for_an_older_one_is_noticed() {
+    for planted in [Planted::default(), Planted::with(Bug::OlderRenewalCounts)] {
+        let mut world = World { planted, ..World::new() };
+        world.open(A, TTL);
+        let request = world.request(A, Call::Renew);
+        let mut client = world.client(A);
+        let (mut operation, life, sendings) = world.begin(&mut client, request.clone());
+        let lease = world.lease(A);
+        world.write(&Key::Lease(A), lease.into());
+        let fates = world.commit(life, &sendings);
+        world.answer(&mut client, &mut operation, fates);
+
+        assert!(matches!(world.said(&mut client, operation), Said::Kept { .. }));
+
+        assert_eq!(world.lease(A).seq == request.seq, planted == Planted::default());
+    }
+}
+
+#[test]
+fn a_renewal_that_brings_an_ended_lease_back_is_noticed() {
+    for planted in [Planted::default(), Planted::with(Bug::RenewalRecreatesLease)] {
+        let mut world = World { planted, ..World::new() };
+        world.open(A, TTL);
+        world.act(Act::Prove(A));
+
+        let said = world.renew(A);
+
+        let is_back = planted != Planted::default();
+        assert_eq!(matches!(said, Said::Kept { .. }), is_back);
+        assert_eq!(world.lease(A).ended.is_none(), is_back);
+    }
 }
