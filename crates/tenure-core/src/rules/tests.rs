@@ -536,6 +536,22 @@ fn in_a_new_life_nothing_is_granted_or_ended_for_one_longest() {
 }
 
 #[test]
+fn in_a_new_life_a_waiter_that_ran_out_keeps_its_place_for_one_longest() {
+    let mut world = World::owned_by_a();
+    world.open(C, TTL);
+    waits(world.claim(C));
+    waits(world.claim(B));
+    world.pass(TTL / 2);
+    world.life = Incarnation(2);
+    world.renew(B);
+    world.pass(TTL / 2);
+
+    let waiting = waits(world.claim(B));
+
+    assert_eq!((waiting.ahead, waiting.why, world.resource().waits(C)), (1, Why::Quarantine, true));
+}
+
+#[test]
 fn who_brings_a_longer_ttl_from_another_life_has_it_respected() {
     let mut world = World::new();
     world.open(A, TTL * 4);
@@ -779,6 +795,22 @@ fn a_hint_goes_on_to_those_behind_when_nobody_listens() {
     let head = Signal::Look { to: vec![B, C], resource: resource.clone(), after: Duration::ZERO };
     let next = Signal::Look { to: vec![C], resource, after: step };
     assert_eq!(world.signals, [head, next], "A is not told what it did itself");
+}
+
+#[test]
+fn whoever_steps_down_clears_away_other_owners_that_are_known_to_be_dead() {
+    let mut world = World::new();
+    for lease in [A, B] {
+        world.open(lease, TTL);
+        granted(world.claim_with(lease, 2, 0));
+    }
+    world.act(Act::Prove(B));
+    granted(world.claim_with(A, 2, 0)); // It looks at B.
+
+    world.call(A, Call::Release(vec![leave(&name(), Leaving::SteppedDown)]));
+
+    assert!(world.resource().seat_of(B).is_none());
+    assert!(world.history.iter().any(|event| event.what == Happened::Died));
 }
 
 #[test]

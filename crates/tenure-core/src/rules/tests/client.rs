@@ -919,12 +919,14 @@ fn a_take_over_goes_after_the_end_of_the_lease_and_one_that_goes_with_it_or_befo
         world.renew(B);
         world.pass(TTL / 2);
         let sendings = world.commit_of(B, claim_of(1, 0));
-        sendings.iter().map(|sending| sending.change.put[0].0.clone()).collect::<Vec<Key>>()
+        let what = |change: &Change| (change.put[0].0.clone(), change.lasting);
+        sendings.iter().map(|sending| what(&sending.change)).collect::<Vec<_>>()
     };
 
-    assert_eq!(commit(Planted::default()), [Key::Lease(A)]);
-    assert_eq!(commit(Planted::with(Bug::BatchLeans)), [Key::Lease(A), Key::Resource(name())]);
-    assert_eq!(commit(Planted::with(Bug::TakeBeforeEnd)), [Key::Resource(name())]);
+    let (end, grant) = ((Key::Lease(A), false), (Key::Resource(name()), true));
+    assert_eq!(commit(Planted::default()), [end.clone()]);
+    assert_eq!(commit(Planted::with(Bug::BatchLeans)), [end, grant.clone()]);
+    assert_eq!(commit(Planted::with(Bug::TakeBeforeEnd)), [grant]);
 }
 
 #[test]
