@@ -798,6 +798,36 @@ fn a_hint_goes_on_to_those_behind_when_nobody_listens() {
 }
 
 #[test]
+fn whoever_clears_dead_waiters_away_leaves_the_living_in_their_places() {
+    let mut world = World::owned_by_a();
+    let d = LeaseId(4);
+    world.open(C, TTL);
+    world.open(d, TTL);
+    for lease in [C, B, d] {
+        waits(world.claim(lease));
+    }
+    world.act(Act::Prove(C));
+
+    assert_eq!(waits(world.claim(B)).ahead, 0);
+
+    let queue = world.resource().queue;
+    assert_eq!(queue.iter().map(|place| (place.lease, place.arrival)).collect::<Vec<_>>(), [(B, 2), (d, 3)]);
+}
+
+#[test]
+fn a_ticket_beyond_k_is_noticed() {
+    for (planted, owners) in [(Planted::default(), 1), (Planted::with(Bug::TicketsNotCounted), 2)] {
+        let mut world = World { planted, ..World::new() };
+        for lease in [A, B] {
+            world.open(lease, TTL);
+            world.claim(lease);
+        }
+
+        assert_eq!(world.resource().seats.len(), owners);
+    }
+}
+
+#[test]
 fn whoever_steps_down_clears_away_other_owners_that_are_known_to_be_dead() {
     let mut world = World::new();
     for lease in [A, B] {
