@@ -814,6 +814,32 @@ fn whoever_clears_dead_waiters_away_leaves_the_living_in_their_places() {
     assert_eq!(queue.iter().map(|place| (place.lease, place.arrival)).collect::<Vec<_>>(), [(B, 2), (d, 3)]);
 }
 
+// With two free tickets ten waiters are looked at.
+#[test]
+fn one_change_drops_eight_dead_waiters_at_most() {
+    let mut world = World::new();
+    let d = LeaseId(4);
+    for lease in [A, B, C] {
+        world.open(lease, TTL);
+        granted(world.claim_with(lease, 3, 0));
+    }
+    for lease in (10..22).map(LeaseId) {
+        world.open(lease, TTL);
+        waits(world.claim_with(lease, 3, 0));
+    }
+    for lease in (10..22).map(LeaseId) {
+        world.act(Act::Prove(lease));
+    }
+    world.release(B);
+    world.release(C);
+    world.pass(Duration::from_secs(1));
+    world.open(d, TTL);
+
+    granted(world.claim_with(d, 3, 0));
+
+    assert_eq!(world.resource().queue.len(), 12 - 8);
+}
+
 #[test]
 fn a_ticket_beyond_k_is_noticed() {
     for (planted, owners) in [(Planted::default(), 1), (Planted::with(Bug::TicketsNotCounted), 2)] {
