@@ -870,6 +870,20 @@ fn whoever_steps_down_clears_away_other_owners_that_are_known_to_be_dead() {
 }
 
 #[test]
+fn whoever_takes_the_last_free_ticket_of_a_dead_owner_wakes_nobody() {
+    let mut world = World::owned_by_a();
+    world.open(C, TTL);
+    waits(world.claim(B));
+    waits(world.claim(C));
+    world.act(Act::Prove(A));
+    world.signals.clear();
+
+    granted(world.claim(B));
+
+    assert!(!world.signals.iter().any(|signal| matches!(signal, Signal::Look { .. })), "{:?}", world.signals);
+}
+
+#[test]
 fn tickets_stand_by_their_numbers() {
     let mut world = World::new();
     for lease in [A, B, C] {

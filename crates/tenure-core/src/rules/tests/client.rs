@@ -924,7 +924,7 @@ fn a_take_over_goes_after_the_end_of_the_lease_and_one_that_goes_with_it_or_befo
     };
 
     let (end, grant) = ((Key::Lease(A), false), (Key::Resource(name()), true));
-    assert_eq!(commit(Planted::default()), [end.clone()]);
+    assert_eq!(commit(Planted::default()), vec![end.clone()]);
     assert_eq!(commit(Planted::with(Bug::BatchLeans)), [end, grant.clone()]);
     assert_eq!(commit(Planted::with(Bug::TakeBeforeEnd)), [grant]);
 }
