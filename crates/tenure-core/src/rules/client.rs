@@ -44,6 +44,8 @@ const URGENT_TRIES: u32 = 5;
 const STEP_BACK: Duration = Duration::from_secs(1);
 /// From this length on, a newcomer waits a little before it joins a queue.
 const CROWD: usize = 8;
+/// How many parts of a request are tried at once after a conflict.
+const FEW: usize = 16;
 
 /// What a step needs from outside: the time, and chance.
 #[derive(Clone, Copy, Debug)]
@@ -208,6 +210,8 @@ pub struct Operation {
     life: Option<Incarnation>,
     fresh_from: Order,
     parts: Vec<Part>,
+    /// Set after a conflict, if there are many parts: which one is tried first.
+    crowded: Option<usize>,
     lost_nothing: Option<bool>,
     /// Resources whose records cannot be read.
     unreadable: BTreeSet<ResourceName>,
@@ -335,6 +339,7 @@ impl Client {
             life: self.life.map(|heard| heard.life),
             fresh_from: begun,
             parts: vec![Part::Open; parts],
+            crowded: None,
             lost_nothing: None,
             unreadable: BTreeSet::new(),
             scan: None,
@@ -419,6 +424,9 @@ impl Client {
             return;
         }
         op.conflicts += 1;
+        if op.parts.len() > FEW && op.crowded.is_none() {
+            op.crowded = Some(env.chance as usize % op.parts.len());
+        }
         let waits = op.conflicts > 1
             && (!urgent || op.conflicts >= URGENT_TRIES || self.planted.has(Bug::AllWaitAlike));
         if waits {
@@ -755,20 +763,17 @@ impl Client {
         None
     }
 
-    /// Lets the rules decide every part that is still open, and does what they want: reads before commits, all parts
-    /// together.
+    /// Lets the rules decide the parts whose turn it is, and does what they want: reads before commits, all parts together.
     fn decide(&mut self, env: &Env, op: &mut Operation) -> Step {
         if let Some(step) = self.decide_all_touched(env, op) {
             return step;
         }
         let (mut keys, mut first, mut changes) = (BTreeSet::new(), Vec::new(), Vec::new());
-        if op.parts.iter().any(|part| matches!(part, Part::Open)) {
+        let turn = op.turn();
+        if !turn.is_empty() {
             op.decided_at = env.at;
         }
-        for part in 0..op.parts.len() {
-            if !matches!(op.parts[part], Part::Open) {
-                continue;
-            }
+        for part in turn {
             match self.decide_part(env, op, part) {
                 Decision::Read(more) => keys.extend(more),
                 Decision::First(some) => match op.out_of_time(&some) {
@@ -803,7 +808,7 @@ impl Client {
             }
             return self.committing(env, op, changes);
         }
-        Step::Done(self.reply(env, op))
+        if op.turn().is_empty() { Step::Done(self.reply(env, op)) } else { self.decide(env, op) }
     }
 
     /// The same, and the ends of all leases that have run out as changes of their own.
@@ -1209,6 +1214,15 @@ impl Client {
 }
 
 impl Operation {
+    /// The parts that are to be decided now: all that are open. Where others want the same, everybody tries a few at a
+    /// time and begins elsewhere: all at once, each would make all others conflict.
+    fn turn(&self) -> Vec<usize> {
+        let first = self.crowded.unwrap_or(0);
+        let most = self.crowded.map_or(usize::MAX, |_| FEW);
+        let parts = (first..self.parts.len()).chain(0..first);
+        parts.filter(|part| matches!(self.parts[*part], Part::Open)).take(most).collect()
+    }
+
     /// Whose request it is.
     fn lease(&self) -> Option<LeaseId> {
         match &self.act {

@@ -186,6 +186,44 @@ fn waits_of(done: &[Does]) -> Vec<Duration> {
     done.iter().filter_map(span).collect()
 }
 
+/// Others want the same 40. All at once, each would make all others conflict.
+#[test]
+fn after_a_conflict_a_claim_of_many_goes_on_with_a_few_at_a_time() {
+    let mut world = World::new();
+    [A, B].into_iter().for_each(|lease| world.open(lease, TTL));
+    let names: Vec<ResourceName> = (0..40).map(|number| named(&alloc::format!("s.{number:02}"))).collect();
+    let claim = || Call::Claim(names.iter().map(want).collect());
+    let request = world.request(B, claim());
+    let mut client = world.client(B);
+    let (mut operation, life, sendings) = world.begin(&mut client, request);
+    assert_eq!(sendings.len(), 40);
+    world.call(A, claim());
+
+    let fates = world.commit(life, &sendings);
+    world.answer(&mut client, &mut operation, fates);
+    let mut sent = Vec::new();
+    let reply = loop {
+        let env = world.env();
+        match client.step(&env, &mut operation) {
+            Step::Read(keys) => world.read(&mut client, &env, &mut operation, &keys),
+            Step::Commit(life, sendings) => {
+                sent.push(sendings.iter().map(|sending| sending.change.put[0].0.clone()).collect::<Vec<_>>());
+                let fates = world.commit(life, &sendings);
+                world.answer(&mut client, &mut operation, fates);
+            }
+            Step::Done(reply) => break reply,
+            other => panic!("{other:?}"),
+        }
+    };
+
+    assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), [16, 16, 8]);
+    assert_ne!(sent[0][0], Key::Resource(names[0].clone()), "everybody begins elsewhere");
+    let Reply::Answer(answer) = reply else { panic!("{reply:?}") };
+    let Said::Claimed(claimed) = answer.said else { panic!("{:?}", answer.said) };
+    assert_eq!(claimed.len(), 40);
+    assert!(claimed.iter().all(|claimed| matches!(claimed, Claimed::Waiting(Waiting { ahead: 0, .. }))));
+}
+
 #[test]
 fn every_wait_between_two_attempts_is_twice_the_one_before_up_to_32_round_trips() {
     let mut world = World::owned_by_a();
