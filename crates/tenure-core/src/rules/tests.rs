@@ -173,41 +173,6 @@ fn from_the_second_conflict_on_whoever_joins_waits_and_reads_and_whoever_release
     assert_eq!(after_conflicts(Planted::with(Bug::AllWaitAlike), A, releases()), ["commit", "wait", "read"]);
 }
 
-/// A server that is busy, and a lease that is good for an hour: a wait that grew with both would let all others come
-/// first.
-#[test]
-fn between_two_attempts_nobody_waits_for_longer_than_half_a_second() {
-    let mut world = World::owned_by_a();
-    world.open(C, TTL * 240);
-    let request = world.request(C, claim_of(1, 0));
-    let mut client = world.client(C);
-    let (mut operation, mut life, mut sendings) = world.begin(&mut client, request);
-    let mut waits = Vec::new();
-    while waits.len() < 8 {
-        world.pass(Duration::from_secs(1));
-        world.edit_resource(|resource| resource.arrivals += 1);
-        let fates = world.commit(life, &sendings);
-        let env = Env { jitter: u16::MAX, ..world.env() };
-        client.committed(&env, &mut operation, world.shown(), fates);
-        loop {
-            match client.step(&env, &mut operation) {
-                Step::Wait(span) => waits.push(span),
-                Step::Read(keys) => {
-                    let found = keys.iter().map(|key| world.find(key)).collect();
-                    client.read(&env, &mut operation, world.shown(), found);
-                }
-                Step::Commit(next, again) => {
-                    (life, sendings) = (next, again);
-                    break;
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-    let longest = Duration::from_millis(500);
-    assert!(waits.iter().all(|span| *span <= longest && *span > longest / 2), "{waits:?}");
-}
-
 /// What a request does after each of two conflicts.
 fn after_conflicts(planted: Planted, lease: LeaseId, call: Call) -> Vec<&'static str> {
     let mut world = World { planted, ..World::new() };

@@ -102,21 +102,16 @@ static SHARED: Mutex<BTreeMap<(String, Namespace), Shared>> = Mutex::const_new(B
 struct Shared {
     store: Weak<dyn Store>,
     driver: Weak<Driver>,
-    clocks: Clocks,
 }
 
 impl Shared {
     fn of(opened: &Opened) -> Self {
-        let (store, driver) = (Arc::downgrade(&opened.store), Arc::downgrade(&opened.driver));
-        Self { store, driver, clocks: opened.clocks.clone() }
+        Self { store: Arc::downgrade(&opened.store), driver: Arc::downgrade(&opened.driver) }
     }
 
     fn revive(&self) -> Option<Opened> {
-        Some(Opened {
-            store: self.store.upgrade()?,
-            driver: self.driver.upgrade()?,
-            clocks: self.clocks.clone(),
-        })
+        let (store, driver) = (self.store.upgrade()?, self.driver.upgrade()?);
+        Some(Opened { store, clocks: Clocks::System, driver })
     }
 }
 

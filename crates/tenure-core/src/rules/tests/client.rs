@@ -186,6 +186,18 @@ fn waits_of(done: &[Does]) -> Vec<Duration> {
     done.iter().filter_map(span).collect()
 }
 
+/// A server that is busy, and a lease that is good for an hour: a wait that grew with both would let all others come
+/// first.
+#[test]
+fn between_two_attempts_nobody_waits_for_longer_than_half_a_second() {
+    let mut world = World::owned_by_a();
+    world.open(C, HOUR);
+
+    let done = course(&mut world, C, claim_of(1, 0), MILLI * 500, 8);
+
+    assert_eq!(waits_of(&done), [MILLI * 250; 7], "half of it");
+}
+
 /// Others want the same 40. All at once, each would make all others conflict.
 #[test]
 fn after_a_conflict_a_claim_of_many_goes_on_with_a_few_at_a_time() {
