@@ -3,9 +3,10 @@
 //! `cargo run --example two_tickets`
 // req: A5
 
-use std::time::Duration;
+use std::collections::VecDeque;
 
 use tenure::{Campaign, Worker};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 tenure::resources! {
     /// What runs on a few workers only.
@@ -14,38 +15,41 @@ tenure::resources! {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), tenure::Error> {
+    let (seated, mut seats) = unbounded_channel();
     let mut workers = Vec::new();
-    for number in 1..=4 {
+    for number in 0..4 {
         // All on one store in memory; in earnest each is a process, and the store a server or a file.
-        let worker =
-            Worker::builder("memory:two-tickets").label(format!("worker {number}")).connect().await?;
-        let campaign = compete(&worker)?;
+        let label = format!("worker {}", number + 1);
+        let worker = Worker::builder("memory:two-tickets").label(label).connect().await?;
+        let campaign = compete(&worker, number, seated.clone())?;
         workers.push((worker, campaign));
     }
-    while workers.len() >= 2 {
-        let owners = loop {
-            let owners = workers[0].1.owners().await?;
-            if owners.len() == 2 {
-                break owners;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        };
-        let leaves = workers.iter().position(|(worker, _)| worker.label() == owners[0].worker.as_str());
-        let (worker, campaign) = workers.remove(leaves.unwrap_or_default());
+
+    // Two own from here on. The one that began first leaves, and the next begins.
+    let mut owners: VecDeque<usize> = VecDeque::new();
+    for turn in 0..workers.len() {
+        while owners.len() < 2.min(workers.len() - turn) {
+            owners.extend(seats.recv().await);
+        }
+        let Some((worker, campaign)) = owners.pop_front().map(|number| &workers[number]) else { break };
         println!("-- {} leaves", worker.label());
         campaign.stop().await;
-        worker.shutdown().await;
-    }
-    for (worker, _) in workers {
         worker.shutdown().await;
     }
     Ok(())
 }
 
-fn compete(worker: &Worker) -> Result<Campaign, tenure::Error> {
-    let name = worker.label().to_owned();
-    worker.campaign(Job::Echo).tickets(Job::Echo.tickets()).with(name).obtain(
-        async |own, name| println!("{name} has seat {} (term {})", own.ticket(), own.term()),
-        async |ending, name| println!("{name} gave it up: {ending:?}"),
+fn compete(
+    worker: &Worker,
+    number: usize,
+    seated: UnboundedSender<usize>,
+) -> Result<Campaign, tenure::Error> {
+    let state = (worker.label().to_owned(), number, seated);
+    worker.campaign(Job::Echo).tickets(Job::Echo.tickets()).with(state).obtain(
+        async |own, (name, number, seated)| {
+            println!("{name} has seat {} (term {})", own.ticket(), own.term());
+            seated.send(number).ok();
+        },
+        async |ending, (name, ..)| println!("{name} gave it up: {ending:?}"),
     )
 }

@@ -279,7 +279,7 @@ impl<B: Backend> Inner<B> {
         };
         let _farewell = matches!(request.call, Call::Close(_)).then(|| Farewell(self, request.lease));
         let _lanes = match &request.call {
-            Call::Claim(wants) => self.lanes(wants, request.limit / 8).await,
+            Call::Claim(wants) => self.lanes(wants, request.limit / 2).await,
             _ => Vec::new(),
         };
         let reply = self.run(Act::Call(request.clone(), witness)).await?;
