@@ -1156,6 +1156,11 @@ impl Client {
     fn remember(&mut self, request: &Request, answer: Said) -> Said {
         let lease = request.lease;
         match (&request.call, answer) {
+            (_, Said::Opened) => {
+                // From here on everything that is done under it is known.
+                self.mine.entry(lease).or_default();
+                Said::Opened
+            }
             (Call::Release(leaves), answer @ Said::Released(_)) => {
                 for leave in leaves {
                     let key = Key::Resource(leave.resource.clone());

@@ -601,8 +601,15 @@ fn a_lease_is_deleted_an_hour_after_it_was_left_in_order_and_else_after_30_days(
     let (hour, micro) = (Duration::from_secs(3600), Duration::from_micros(1));
     let left: fn(&mut World) = |world| assert_eq!(world.close(A), Said::Closed);
     let proved: fn(&mut World) = |world| assert_eq!(world.act(Act::Prove(A)), Reply::Done);
-    for (end, kept) in [(left, hour), (proved, hour * 24 * 30)] {
-        let mut world = World::owned_by_a();
+    let idle = || {
+        let mut world = World::new();
+        world.open(A, TTL);
+        world
+    };
+    let month = hour * 24 * 30;
+    for (mut world, end, kept) in
+        [(World::owned_by_a(), left, hour), (idle(), left, hour), (World::owned_by_a(), proved, month)]
+    {
         end(&mut world);
 
         world.pass(kept - micro);
