@@ -7,6 +7,7 @@ pub mod backend;
 pub mod codec;
 #[cfg(all(test, feature = "sqlite", target_os = "linux"))]
 mod fuzz;
+mod json;
 mod listening;
 mod memory;
 mod open;

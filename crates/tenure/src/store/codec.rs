@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value as Json};
 use tenure_core::rules::{
     Ended, Event, Info, Job, Lease, Meta, Place, Quarantine, Resource, Rest, Run, Runs, Seat, SetBy, Time,
     TtlUse, Ttls, Value,
@@ -19,6 +18,7 @@ use tenure_core::{
 };
 
 use super::backend::Text;
+use super::json::{Read, Reader, Writer};
 use crate::Error;
 
 /// The name of a record in a database, such as `resource/nightly-report` or `lease/00f3..`.
@@ -54,24 +54,22 @@ pub fn key_of(name: &str) -> Option<Key> {
 
 /// The format of the records that this version writes. A record says which one a writer has to know.
 const FORMAT: u64 = 1;
-/// The largest number that counts something: every language can hold it, and the next one.
-const LARGEST: u64 = (1 << 53) - 2;
 
 /// Writes a record down, with how often it has been written.
 pub(crate) fn encode(value: &Value, revision: u64) -> Text {
-    let mut fields = Map::new();
-    fields.insert("format".to_owned(), FORMAT.into());
-    fields.insert("rev".to_owned(), revision.into());
-    let mut write = Writer(&mut fields);
-    match value {
-        Value::Meta(meta) => write.meta(meta),
-        Value::Ttls(ttls) => write.ttls(ttls),
-        Value::Lease(lease) => write.lease(lease),
-        Value::Info(info) => write.info(info),
-        Value::Resource(resource) => write.resource(resource),
-        Value::Runs(runs) => write.runs(runs),
-    }
-    Json::Object(fields).to_string().into()
+    let text = Writer::object(|write| {
+        write.put("format", FORMAT);
+        write.put("rev", revision);
+        match value {
+            Value::Meta(meta) => write.meta(meta),
+            Value::Ttls(ttls) => write.ttls(ttls),
+            Value::Lease(lease) => write.lease(lease),
+            Value::Info(info) => write.info(info),
+            Value::Resource(resource) => write.resource(resource),
+            Value::Runs(runs) => write.runs(runs),
+        }
+    });
+    text.into()
 }
 
 /// Reads a record, and how often it has been written.
@@ -80,10 +78,7 @@ pub(crate) fn encode(value: &Value, revision: u64) -> Text {
 /// When it is damaged, or was written by a version whose records this one does not know.
 pub(crate) fn decode(key: &Key, text: &str) -> Result<(u64, Value), Error> {
     let damaged = |what: &str| Error::corrupt(format!("the record `{}` cannot be read: {what}", shown(key)));
-    let Ok(Json::Object(fields)) = serde_json::from_str(text) else {
-        return Err(damaged("it is not a JSON object"));
-    };
-    let mut read = Reader { fields };
+    let mut read = Reader::of(text, "it").map_err(|_| damaged("it is not a JSON object"))?;
     let format = read.number("format").map_err(|what| damaged(&what))?;
     if format > FORMAT {
         return Err(Error::refused(format!(
@@ -114,18 +109,8 @@ fn shown(key: &Key) -> String {
     }
 }
 
-pub(crate) fn hex(number: u128) -> Json {
-    format!("{number:032x}").into()
-}
-
-/// Puts fields into a JSON object. What is absent, empty or false is left out.
-struct Writer<'a>(&'a mut Map<String, Json>);
-
-impl Writer<'_> {
-    fn put(&mut self, name: &str, value: impl Into<Json>) {
-        self.0.insert(name.to_owned(), value.into());
-    }
-
+/// How the parts of a record are written. What is absent, empty or false is left out.
+impl Writer {
     fn time(&mut self, name: &str, time: Time) {
         if let Some(time) = time {
             self.put(name, time.as_micros());
@@ -137,43 +122,34 @@ impl Writer<'_> {
     }
 
     fn rest(&mut self, rest: &Rest) {
-        for (name, text) in rest.iter() {
-            // It was JSON when it was read.
-            if let Ok(value) = serde_json::from_str::<Json>(text) {
-                self.0.entry(name.clone()).or_insert(value);
-            }
+        for (name, json) in rest.iter() {
+            self.raw(name, json);
         }
     }
 
     fn meta(&mut self, meta: &Meta) {
-        self.put("life", hex(meta.life.0));
+        self.hex("life", meta.life.0);
         self.span("longest_us", meta.longest);
         if let Some(quarantine) = &meta.quarantine {
-            self.put(
-                "quarantine",
-                object(|write| {
-                    write.time("since", quarantine.since);
-                    write.put("mark", quarantine.mark);
-                    if let Some(from) = quarantine.from {
-                        write.put("from", hex(from.0));
-                    }
-                    write.rest(&quarantine.rest);
-                }),
-            );
+            self.part("quarantine", |write| {
+                write.time("since", quarantine.since);
+                write.put("mark", quarantine.mark);
+                if let Some(from) = quarantine.from {
+                    write.hex("from", from.0);
+                }
+                write.rest(&quarantine.rest);
+            });
         }
         self.put("floor", meta.floor.0);
-        self.put("secret", hex(meta.secret));
+        self.hex("secret", meta.secret);
         self.rest(&meta.rest);
     }
 
     fn ttls(&mut self, ttls: &Ttls) {
-        let uses = ttls.uses.iter().map(|used| {
-            object(|write| {
-                write.span("ttl_us", used.ttl);
-                write.time("used", used.used);
-            })
+        self.list("uses", &ttls.uses, |write, used| {
+            write.span("ttl_us", used.ttl);
+            write.time("used", used.used);
         });
-        self.put("uses", uses.collect::<Vec<_>>());
         self.rest(&ttls.rest);
     }
 
@@ -184,27 +160,21 @@ impl Writer<'_> {
         self.time("renewed", lease.renewed);
         self.put("seq", lease.seq.0);
         if !lease.notices.is_empty() {
-            let notices = lease.notices.iter().map(|notice| {
-                object(|write| {
-                    write.put("resource", notice.resource.as_str());
-                    write.put("token", notice.token.0);
-                    write.put("wish", wish_name(notice.wish));
-                })
+            self.list("notices", &lease.notices, |write, notice| {
+                write.put("resource", notice.resource.as_str());
+                write.put("token", notice.token.0);
+                write.put("wish", wish_name(notice.wish));
             });
-            self.put("notices", notices.collect::<Vec<_>>());
         }
         if lease.all {
             self.put("all", true);
         }
         if let Some(ended) = &lease.ended {
-            self.put(
-                "ended",
-                object(|write| {
-                    write.time("at", ended.at);
-                    write.put("why", closing_name(ended.why));
-                    write.put("clean", ended.clean);
-                }),
-            );
+            self.part("ended", |write| {
+                write.time("at", ended.at);
+                write.put("why", closing_name(ended.why));
+                write.put("clean", ended.clean);
+            });
         }
         self.rest(&lease.rest);
     }
@@ -220,47 +190,38 @@ impl Writer<'_> {
 
     fn resource(&mut self, resource: &Resource) {
         self.put("tickets", resource.tickets);
-        self.put(
-            "set_by",
-            object(|write| {
-                write.time("opened", resource.set_by.opened);
-                write.put("lease", hex(resource.set_by.lease.0));
-            }),
-        );
+        self.part("set_by", |write| {
+            write.time("opened", resource.set_by.opened);
+            write.hex("lease", resource.set_by.lease.0);
+        });
         self.put("term", resource.term.0);
         self.put("token", resource.token.0);
         self.put("arrivals", resource.arrivals);
-        let owners = resource.seats.iter().map(|seat| {
-            object(|write| {
-                write.grant(seat.grant);
-                write.put("lease", hex(seat.lease.0));
-                write.time("since", seat.since);
-                if let Some(wish) = seat.wish {
-                    write.put("wish", wish_name(wish));
-                }
-                write.rest(&seat.rest);
-            })
+        self.list("owners", &resource.seats, |write, seat| {
+            write.grant(seat.grant);
+            write.hex("lease", seat.lease.0);
+            write.time("since", seat.since);
+            if let Some(wish) = seat.wish {
+                write.put("wish", wish_name(wish));
+            }
+            write.rest(&seat.rest);
         });
-        self.put("owners", owners.collect::<Vec<_>>());
         self.time("freed", resource.freed);
         self.put("frees", resource.frees);
-        let queue = resource.queue.iter().map(|place| {
-            object(|write| {
-                write.put("lease", hex(place.lease.0));
-                write.put("arrival", place.arrival);
-                if place.priority != 0 {
-                    write.put("priority", place.priority);
-                }
-                if place.named != 0 {
-                    write.put("named", place.named);
-                }
-                write.span("step_us", place.step);
-                write.rest(&place.rest);
-            })
+        self.list("queue", &resource.queue, |write, place| {
+            write.hex("lease", place.lease.0);
+            write.put("arrival", place.arrival);
+            if place.priority != 0 {
+                write.put("priority", place.priority);
+            }
+            if place.named != 0 {
+                write.put("named", place.named);
+            }
+            write.span("step_us", place.step);
+            write.rest(&place.rest);
         });
-        self.put("queue", queue.collect::<Vec<_>>());
         if let Some(job) = &resource.job {
-            self.put("job", object(|write| write.job(job)));
+            self.part("job", |write| write.job(job));
         }
         self.rest(&resource.rest);
     }
@@ -275,39 +236,32 @@ impl Writer<'_> {
         self.put("plan", job.plan.as_str());
         self.put("through", job.through.as_millis());
         let JobCounts { ran, failed, interrupted, missed, skipped } = job.counts;
-        self.put(
-            "counts",
-            object(|write| {
-                write.put("ran", ran);
-                write.put("failed", failed);
-                write.put("interrupted", interrupted);
-                write.put("missed", missed);
-                write.put("skipped", skipped);
-            }),
-        );
+        self.part("counts", |write| {
+            write.put("ran", ran);
+            write.put("failed", failed);
+            write.put("interrupted", interrupted);
+            write.put("missed", missed);
+            write.put("skipped", skipped);
+        });
         if let Some(run) = &job.latest {
-            self.put(
-                "latest",
-                object(|write| {
-                    write.time("began", run.began);
-                    write.run(&run.record);
-                }),
-            );
+            self.part("latest", |write| {
+                write.time("began", run.began);
+                write.run(&run.record);
+            });
         }
         self.rest(&job.rest);
     }
 
     fn told(&mut self, told: Option<&Told>) {
         if let Some(told) = told {
-            self.put("life", hex(told.life.0));
+            self.hex("life", told.life.0);
             self.put("version", told.version.0);
             self.put("record", told.text.as_str());
         }
     }
 
     fn runs(&mut self, runs: &Runs) {
-        let all = runs.runs.iter().map(|run| object(|write| write.run(run)));
-        self.put("runs", all.collect::<Vec<_>>());
+        self.list("runs", &runs.runs, Self::run);
         self.rest(&runs.rest);
     }
 
@@ -330,95 +284,13 @@ impl Writer<'_> {
     }
 }
 
-fn object(write: impl FnOnce(&mut Writer<'_>)) -> Json {
-    let mut fields = Map::new();
-    write(&mut Writer(&mut fields));
-    Json::Object(fields)
-}
-
-/// Takes fields out of a JSON object; what is left over at the end is kept as it is.
-struct Reader {
-    fields: Map<String, Json>,
-}
-
-/// What is wrong with a record.
-type Read<T> = Result<T, String>;
-
-impl Reader {
-    fn of(value: Json, name: &str) -> Read<Self> {
-        match value {
-            Json::Object(fields) => Ok(Self { fields }),
-            _ => Err(format!("`{name}` is not an object")),
-        }
-    }
-
-    fn number(&mut self, name: &str) -> Read<u64> {
-        self.maybe_number(name)?.ok_or_else(|| format!("`{name}` is missing"))
-    }
-
-    fn maybe_number(&mut self, name: &str) -> Read<Option<u64>> {
-        if !self.fields.contains_key(name) {
-            return Ok(None);
-        }
-        match self.drawn(name)? {
-            number if number <= LARGEST => Ok(Some(number)),
-            number => Err(format!("`{name}` is {number}, and at most {LARGEST} makes sense")),
-        }
-    }
-
-    /// A number that was drawn at random: any that there is.
-    fn drawn(&mut self, name: &str) -> Read<u64> {
-        let value = self.fields.remove(name).ok_or_else(|| format!("`{name}` is missing"))?;
-        value.as_u64().ok_or_else(|| format!("`{name}` is not a number"))
-    }
-
-    fn small(&mut self, name: &str) -> Read<u32> {
-        u32::try_from(self.number(name)?).map_err(|_| format!("`{name}` is too large"))
-    }
-
-    fn text(&mut self, name: &str) -> Read<String> {
-        self.maybe_text(name)?.ok_or_else(|| format!("`{name}` is missing"))
-    }
-
-    fn maybe_text(&mut self, name: &str) -> Read<Option<String>> {
-        match self.fields.remove(name) {
-            None => Ok(None),
-            Some(Json::String(text)) => Ok(Some(text)),
-            Some(_) => Err(format!("`{name}` is not text")),
-        }
-    }
-
-    fn hex(&mut self, name: &str) -> Read<u128> {
-        let text = self.text(name)?;
-        u128::from_str_radix(&text, 16).map_err(|_| format!("`{name}` is not a hexadecimal number"))
-    }
-
-    fn flag(&mut self, name: &str) -> Read<bool> {
-        match self.fields.remove(name) {
-            None => Ok(false),
-            Some(Json::Bool(flag)) => Ok(flag),
-            Some(_) => Err(format!("`{name}` is neither true nor false")),
-        }
-    }
-
+impl Reader<'_> {
     fn time(&mut self, name: &str) -> Read<Time> {
         Ok(self.maybe_number(name)?.map(StoreTime::from_micros))
     }
 
     fn span(&mut self, name: &str) -> Read<Duration> {
         Ok(Duration::from_micros(self.number(name)?))
-    }
-
-    fn list(&mut self, name: &str) -> Read<Vec<Self>> {
-        match self.fields.remove(name) {
-            None => Ok(Vec::new()),
-            Some(Json::Array(items)) => items.into_iter().map(|item| Self::of(item, name)).collect(),
-            Some(_) => Err(format!("`{name}` is not a list")),
-        }
-    }
-
-    fn part(&mut self, name: &str) -> Read<Option<Self>> {
-        self.fields.remove(name).map(|value| Self::of(value, name)).transpose()
     }
 
     fn name(&mut self, name: &str) -> Read<ResourceName> {
@@ -429,63 +301,56 @@ impl Reader {
         Label::new(&self.text(name)?).map_err(|error| error.to_string())
     }
 
-    fn rest(&mut self) -> Rest {
-        let left = std::mem::take(&mut self.fields).into_iter();
-        left.map(|(name, value)| (name, value.to_string().into())).collect()
-    }
-
     fn meta(&mut self) -> Read<Meta> {
-        let quarantine = self.part("quarantine")?.map(|mut part| {
-            let from =
-                if part.fields.contains_key("from") { Some(Incarnation(part.hex("from")?)) } else { None };
-            Ok::<_, String>(Quarantine {
+        let quarantine = self.maybe_part("quarantine", |part| {
+            let from = if part.has("from") { Some(Incarnation(part.hex("from")?)) } else { None };
+            Ok(Quarantine {
                 since: part.time("since")?,
                 mark: part.drawn("mark")?,
                 from,
-                rest: part.rest(),
+                rest: part.left_over(),
             })
-        });
+        })?;
         Ok(Meta {
             life: Incarnation(self.hex("life")?),
             // Whoever wrote more than that would have nothing granted for as long.
             longest: self.span("longest_us")?.min(LONGEST_TTL),
-            quarantine: quarantine.transpose()?,
+            quarantine,
             floor: Token(self.number("floor")?),
             secret: self.hex("secret")?,
-            rest: self.rest(),
+            rest: self.left_over(),
         })
     }
 
     fn ttls(&mut self) -> Read<Ttls> {
-        let uses = self.list("uses")?.into_iter();
-        let uses = uses.map(|mut used| {
-            Ok::<_, String>(TtlUse { ttl: used.span("ttl_us")?.min(LONGEST_TTL), used: used.time("used")? })
-        });
-        Ok(Ttls { uses: uses.collect::<Read<_>>()?, rest: self.rest() })
+        let uses = self.list("uses", |used| {
+            Ok(TtlUse { ttl: used.span("ttl_us")?.min(LONGEST_TTL), used: used.time("used")? })
+        })?;
+        Ok(Ttls { uses, rest: self.left_over() })
     }
 
     fn lease(&mut self) -> Read<Lease> {
-        let notices = self.list("notices")?.into_iter().map(|mut notice| {
-            Ok::<_, String>(Notice {
+        let notices = self.list("notices", |notice| {
+            Ok(Notice {
                 resource: notice.name("resource")?,
                 token: Token(notice.number("token")?),
                 wish: wish_of(&notice.text("wish")?)?,
             })
-        });
-        let ended = self.part("ended")?.map(|mut ended| {
+        })?;
+        let ended = self.maybe_part("ended", |ended| {
             let why = closing_of(&ended.text("why")?)?;
-            Ok::<_, String>(Ended { at: ended.time("at")?, why, clean: ended.flag("clean")? })
-        });
+            Ok(Ended { at: ended.time("at")?, why, clean: ended.flag("clean")? })
+        })?;
         Ok(Lease {
             ttl: self.span("ttl_us")?.min(LONGEST_TTL),
             label: self.label("label")?,
             opened: self.time("opened")?,
             renewed: self.time("renewed")?,
             seq: Seq(self.number("seq")?),
-            notices: notices.collect::<Read<_>>()?,
+            notices,
             all: self.flag("all")?,
-            ended: ended.transpose()?,
-            rest: self.rest(),
+            ended,
+            rest: self.left_over(),
         })
     }
 
@@ -493,55 +358,51 @@ impl Reader {
         Ok(Info {
             metadata: Metadata::new(&self.text("metadata")?).map_err(|error| error.to_string())?,
             witness: self.maybe_text("witness")?.map(Into::into),
-            rest: self.rest(),
+            rest: self.left_over(),
         })
     }
 
     fn resource(&mut self) -> Read<Resource> {
-        let mut set_by = self.part("set_by")?.ok_or("`set_by` is missing")?;
-        let seats = self.list("owners")?.into_iter().map(|mut seat| {
-            Ok::<_, String>(Seat {
+        let set_by = self.part("set_by", |by| {
+            Ok(SetBy { opened: by.time("opened")?, lease: LeaseId(by.hex("lease")?) })
+        })?;
+        let seats = self.list("owners", |seat| {
+            Ok(Seat {
                 grant: seat.grant()?,
                 lease: LeaseId(seat.hex("lease")?),
                 since: seat.time("since")?,
                 wish: seat.maybe_text("wish")?.map(|wish| wish_of(&wish)).transpose()?,
-                rest: seat.rest(),
+                rest: seat.left_over(),
             })
-        });
-        let queue = self.list("queue")?.into_iter().map(|mut place| {
-            Ok::<_, String>(Place {
+        })?;
+        let queue = self.list("queue", |place| {
+            Ok(Place {
                 lease: LeaseId(place.hex("lease")?),
-                priority: place.priority()?,
+                priority: place.maybe_signed("priority")?.unwrap_or(0),
                 named: place.maybe_number("named")?.unwrap_or(0),
                 arrival: place.number("arrival")?,
                 step: place.span("step_us")?,
-                rest: place.rest(),
+                rest: place.left_over(),
             })
-        });
+        })?;
         Ok(Resource {
             tickets: self.tickets()?,
-            set_by: SetBy { opened: set_by.time("opened")?, lease: LeaseId(set_by.hex("lease")?) },
+            set_by,
             term: Term(self.number("term")?),
             token: Token(self.number("token")?),
             arrivals: self.number("arrivals")?,
-            seats: seats.collect::<Read<_>>()?,
+            seats,
             freed: self.time("freed")?,
             frees: self.number("frees")?,
-            queue: queue.collect::<Read<_>>()?,
-            job: self.part("job")?.map(|mut job| job.job().map(Box::new)).transpose()?,
-            rest: self.rest(),
+            queue,
+            job: self.maybe_part("job", Reader::job)?.map(Box::new),
+            rest: self.left_over(),
         })
     }
 
     fn tickets(&mut self) -> Read<u32> {
         let tickets = Tickets::new(self.small("tickets")?).map_err(|error| error.to_string())?;
         Ok(tickets.count())
-    }
-
-    fn priority(&mut self) -> Read<i32> {
-        let Some(value) = self.fields.remove("priority") else { return Ok(0) };
-        let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
-        number.ok_or_else(|| "`priority` is not a number".to_owned())
     }
 
     fn grant(&mut self) -> Read<Grant> {
@@ -553,23 +414,25 @@ impl Reader {
     }
 
     fn job(&mut self) -> Read<Job> {
-        let mut counts = self.part("counts")?.ok_or("`counts` is missing")?;
-        let latest = self.part("latest")?.map(|mut latest| {
-            let began = latest.time("began")?;
-            Ok::<_, String>(Run { record: latest.run()?, began })
-        });
-        Ok(Job {
-            plan: Plan::new(&self.text("plan")?).map_err(|error| error.to_string())?,
-            through: self.occurrence("through")?,
-            counts: JobCounts {
+        let counts = self.part("counts", |counts| {
+            Ok(JobCounts {
                 ran: counts.number("ran")?,
                 failed: counts.number("failed")?,
                 interrupted: counts.number("interrupted")?,
                 missed: counts.number("missed")?,
                 skipped: counts.number("skipped")?,
-            },
-            latest: latest.transpose()?,
-            rest: self.rest(),
+            })
+        })?;
+        let latest = self.maybe_part("latest", |latest| {
+            let began = latest.time("began")?;
+            Ok(Run { record: latest.run()?, began })
+        })?;
+        Ok(Job {
+            plan: Plan::new(&self.text("plan")?).map_err(|error| error.to_string())?,
+            through: self.occurrence("through")?,
+            counts,
+            latest,
+            rest: self.left_over(),
         })
     }
 
@@ -584,8 +447,7 @@ impl Reader {
     }
 
     fn runs(&mut self) -> Read<Runs> {
-        let runs = self.list("runs")?.into_iter().map(|mut run| run.run());
-        Ok(Runs { runs: runs.collect::<Read<_>>()?, rest: self.rest() })
+        Ok(Runs { runs: self.list("runs", Reader::run)?, rest: self.left_over() })
     }
 
     fn run(&mut self) -> Read<JobRecord> {
@@ -636,22 +498,20 @@ names!(
 
 /// Writes a line of the history down; when it happened is the store's to know.
 pub(crate) fn encode_event(event: &Event) -> Text {
-    let line = object(|write| {
+    let line = Writer::object(|write| {
         write.put("resource", event.resource.as_str());
         write.put("worker", event.worker.as_str());
         write.grant(event.grant);
         write.put("what", happened_name(event.what));
     });
-    line.to_string().into()
+    line.into()
 }
 
 /// Reads a line of the history.
 pub(crate) fn decode_event(at: Time, text: &str) -> Result<Event, Error> {
-    let damaged = |what: String| Error::corrupt(format!("a line of the history cannot be read: {what}"));
-    let fields = serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
     let read = || {
-        let mut read = Reader::of(fields, "line")?;
-        Ok::<_, String>(Event {
+        let mut read = Reader::of(text, "line")?;
+        Ok(Event {
             at,
             resource: read.name("resource")?,
             worker: read.label("worker")?,
@@ -659,7 +519,7 @@ pub(crate) fn decode_event(at: Time, text: &str) -> Result<Event, Error> {
             what: happened_of(&read.text("what")?)?,
         })
     };
-    read().map_err(damaged)
+    read().map_err(|what: String| Error::corrupt(format!("a line of the history cannot be read: {what}")))
 }
 
 /// A signal as it is sent.
@@ -695,7 +555,7 @@ pub(crate) struct Told {
 /// Writes a signal down. The record in it is left out where the text would be longer than `most` bytes.
 pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
     let write = |with_record: bool| {
-        object(|write| match spoken {
+        Writer::object(|write| match spoken {
             Spoken::Look { resource, after, told } => {
                 write.put("look", resource.as_str());
                 write.span("after_us", *after);
@@ -705,7 +565,7 @@ pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
                 write.put("changed", resource.as_str());
                 write.told(Some(told));
             }
-            Spoken::Ended(lease) => write.put("ended", hex(lease.0)),
+            Spoken::Ended(lease) => write.hex("ended", lease.0),
             Spoken::Knock(resource) => write.put("knock", resource.as_str()),
             Spoken::Message { message, number } => {
                 write.put("message", message.resource.as_str());
@@ -715,7 +575,6 @@ pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
                 write.put("bytes", STANDARD.encode(message.bytes()));
             }
         })
-        .to_string()
     };
     let whole = write(true);
     if whole.len() <= most { whole.into() } else { write(false).into() }
@@ -723,18 +582,18 @@ pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
 
 /// Reads a signal; nothing if it is none of ours.
 pub(crate) fn decode_signal(text: &str) -> Option<Spoken> {
-    let mut read = Reader::of(serde_json::from_str(text).ok()?, "signal").ok()?;
-    if read.fields.contains_key("look") {
+    let mut read = Reader::of(text, "signal").ok()?;
+    if read.has("look") {
         let (resource, after) = (read.name("look").ok()?, read.span("after_us").ok()?);
         return Some(Spoken::Look { resource, after, told: read.told().ok()? });
     }
-    if read.fields.contains_key("changed") {
+    if read.has("changed") {
         return Some(Spoken::Changed { resource: read.name("changed").ok()?, told: read.told().ok()?? });
     }
-    if read.fields.contains_key("ended") {
+    if read.has("ended") {
         return Some(Spoken::Ended(LeaseId(read.hex("ended").ok()?)));
     }
-    if read.fields.contains_key("message") {
+    if read.has("message") {
         let payload = STANDARD.decode(read.text("bytes").ok()?).ok()?;
         let message = Message {
             resource: read.name("message").ok()?,
@@ -749,6 +608,7 @@ pub(crate) fn decode_signal(text: &str) -> Option<Spoken> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::json::LARGEST;
     use super::*;
 
     #[test]
