@@ -58,6 +58,9 @@ pub enum Bug {
     FullQueueIsWritten,
     /// Renewals and grants do not expect the record of the namespace.
     MetaNotExpected,
+    /// A ticket that is found under the own lease counts, although nobody has looked at the record of the namespace since
+    /// it was taken.
+    FoundCounts,
     /// An owner that was not told of a wish is not told again.
     WishWithoutKnock,
     /// Whoever writes a resource sets anew when its ticket was freed.

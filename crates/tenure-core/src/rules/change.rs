@@ -121,11 +121,25 @@ pub(super) enum Decision<T> {
     Commit(Box<Change>, T),
     /// That is the answer; nothing is written.
     Say(T),
+    /// The same, if these records are still at these versions after all that was read for it.
+    SayIf(T, Vec<(Key, Version)>),
 }
 
 impl<T> Decision<T> {
     pub(super) fn commit(change: Change, then: T) -> Self {
         Self::Commit(Box::new(change), then)
+    }
+
+    /// The same, if these records, too, are still at these versions.
+    pub(super) fn only_if(self, expected: impl IntoIterator<Item = (Key, Version)>) -> Self {
+        match self {
+            Self::Commit(mut change, then) => {
+                change.expect.extend(expected);
+                Self::Commit(change, then)
+            }
+            Self::Say(said) => Self::SayIf(said, expected.into_iter().collect()),
+            other => other,
+        }
     }
 
     pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> Decision<U> {
@@ -134,6 +148,7 @@ impl<T> Decision<T> {
             Self::First(changes) => Decision::First(changes),
             Self::Commit(change, then) => Decision::Commit(change, with(then)),
             Self::Say(said) => Decision::Say(with(said)),
+            Self::SayIf(said, expected) => Decision::SayIf(with(said), expected),
         }
     }
 }

@@ -785,6 +785,7 @@ impl Client {
                     None => changes.push((Some(part), *change, said)),
                 },
                 Decision::Say(said) => op.parts[part] = Part::Settled(said),
+                Decision::SayIf(said, expected) => op.settle(self.capabilities, part, said, expected),
             }
         }
         if !keys.is_empty() {
@@ -807,6 +808,9 @@ impl Client {
                 changes = self.with_ends(env, op, changes);
             }
             return self.committing(env, op, changes);
+        }
+        if let Some(step) = self.verify(env, op) {
+            return step;
         }
         if op.turn().is_empty() { Step::Done(self.reply(env, op)) } else { self.decide(env, op) }
     }
@@ -1278,11 +1282,21 @@ impl Operation {
         said: PartAnswer,
     ) {
         let Some(part) = part else { return };
-        let only_expected: Vec<(Key, Version)> = sending.change.only_expected().cloned().collect();
-        if capabilities.together || only_expected.is_empty() {
+        self.settle(capabilities, part, said, sending.change.only_expected().cloned().collect());
+    }
+
+    /// This is the answer, if the store has compared what was expected, or shows it once more.
+    fn settle(
+        &mut self,
+        capabilities: Capabilities,
+        part: usize,
+        said: PartAnswer,
+        expected: Vec<(Key, Version)>,
+    ) {
+        if capabilities.together || expected.is_empty() {
             self.parts[part] = Part::Settled(said);
         } else {
-            self.verify.push((part, said, only_expected));
+            self.verify.push((part, said, expected));
         }
     }
 

@@ -380,7 +380,9 @@ impl<'a> Draft<'a> {
                 None => Claimed::Granted(seat.grant),
                 Some(left) => waiting(0, left, Why::Quarantine),
             };
-            return self.written_or_said(own, claimed);
+            let meta = self.view.meta().map(|(meta, _)| (Key::Meta, meta.version));
+            let meta = meta.filter(|_| !self.view.planted.has(Bug::FoundCounts));
+            return self.written_or_said(own, claimed).only_if(meta);
         }
         let place = self.resource.queue.iter().position(|place| place.lease == own.id);
         let place = place.unwrap_or_else(|| self.place_of(priority));

@@ -53,6 +53,7 @@ const BUGS: &[(Bug, &str)] = &[
     (Bug::FreedRestamped, "whoever writes a resource sets anew when its ticket was freed"),
     (Bug::NextIsNotTold, "the one behind the head is not told"),
     (Bug::MetaNotExpected, "renewals and grants do not expect the record of the namespace"),
+    (Bug::FoundCounts, "a ticket that is found under the own lease counts without a look at the namespace"),
     (Bug::WatchedByFasterClock, "a lease is watched on the faster clock"),
     (Bug::EndedInQuarantine, "leases are ended in a quarantine"),
     (Bug::BatchLeans, "the end of a lease and its tickets are changes of one batch"),

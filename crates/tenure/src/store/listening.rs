@@ -1,6 +1,7 @@
 //! What a process hears from a store: hints for its leases, the ends of those whom they wait for, messages.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,8 +53,11 @@ impl Secret {
         hash.update([0]);
         hash.update(name);
         let hash = hash.finalize();
-        let hex: String = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();
-        Channel::new(format!("t_{hex}"))
+        let mut name = "t_".to_owned();
+        for byte in &hash[..20] {
+            let _written = write!(name, "{byte:02x}");
+        }
+        Channel::new(name)
     }
 }
 
@@ -61,7 +65,8 @@ impl Secret {
 #[derive(Debug, Default)]
 pub(super) struct Listening {
     line: Option<Line>,
-    hints: HashMap<LeaseId, mpsc::UnboundedSender<Hint>>,
+    /// Who hears hints, and on which channel.
+    hints: HashMap<LeaseId, (Channel, mpsc::UnboundedSender<Hint>)>,
     /// Who asked for hints before the namespace existed.
     early: HashMap<LeaseId, mpsc::UnboundedSender<Hint>>,
     messages: HashMap<ResourceName, Vec<mpsc::UnboundedSender<Message>>>,
@@ -145,9 +150,9 @@ impl Listening {
     /// Leaves the channels that nobody wants to hear any more.
     fn leave_unheard(&mut self) {
         let Some(line) = &self.line else { return };
-        self.hints.retain(|lease, to| {
+        self.hints.retain(|_, (channel, to)| {
             if to.is_closed() {
-                line.subscriptions.forget(&line.secret.lease(*lease));
+                line.subscriptions.forget(channel);
             }
             !to.is_closed()
         });
@@ -163,7 +168,7 @@ impl Listening {
     /// Hints that lease, and forgets it if nobody listens any more.
     fn hint(&mut self, hint: Hint) {
         let lease = hint.lease;
-        if self.hints.get(&lease).is_some_and(|to| to.send(hint).is_err()) {
+        if self.hints.get(&lease).is_some_and(|(_, to)| to.send(hint).is_err()) {
             self.leave_unheard();
         }
     }
@@ -210,12 +215,13 @@ impl<B: Backend> Inner<B> {
         to: mpsc::UnboundedSender<Hint>,
     ) -> Result<(), Error> {
         let (secret, subscriptions) = self.listen().await?;
+        let channel = secret.lease(lease);
         {
             let mut listening = self.listening();
             listening.leave_unheard();
-            listening.hints.insert(lease, to);
+            listening.hints.insert(lease, (channel.clone(), to));
         }
-        match subscriptions.follow(secret.lease(lease)).await {
+        match subscriptions.follow(channel).await {
             // Behind a pooler nothing is heard: then those who wait look by themselves.
             Err(error) if error.kind() != Kind::Refused => Err(error),
             _ => Ok(()),
@@ -310,9 +316,9 @@ impl<B: Backend> Inner<B> {
 
     /// Wakes the worker whose channel this was heard on.
     fn hint(&self, heard: &Heard, resource: ResourceName, after: Duration) {
-        let Some(secret) = self.secret() else { return };
         let mut listening = self.listening();
-        let to = listening.hints.keys().copied().find(|lease| secret.lease(*lease) == heard.channel);
+        let to = listening.hints.iter().find(|(_, (channel, _))| *channel == heard.channel);
+        let to = to.map(|(lease, _)| *lease);
         if let Some(lease) = to {
             listening.hint(Hint { lease, resource, after });
         }

@@ -854,6 +854,35 @@ fn where_records_are_swapped_one_by_one_a_grant_does_not_count_if_the_namespace_
     assert_eq!(waits(claimed(said)).why, Why::Quarantine);
 }
 
+// The same, and the look at what it expected is lost: the next request finds the ticket, and writes K or nothing.
+#[test]
+fn where_records_are_swapped_one_by_one_a_ticket_that_is_found_counts_after_a_look_at_the_namespace() {
+    for (tickets, commits) in [(1, 0), (2, 1)] {
+        let mut world = World { capabilities: ONE_BY_ONE, ..World::new() };
+        world.open(A, TTL);
+        let mut client = world.client(A);
+        let request = world.request(A, claim_of(1, 0));
+        let (mut operation, life, sendings) = world.begin(&mut client, request);
+        let fates = world.commit(life, &sendings);
+        world.answer(&mut client, &mut operation, fates);
+        drop(operation);
+        world.clients.insert(A, client);
+        let mut calm = world.clone();
+        calm.count();
+
+        let meta = Meta {
+            quarantine: Some(Quarantine { since: None, mark: 7, from: None, rest: Rest::new() }),
+            ..world.meta()
+        };
+        world.write(&Key::Meta, meta.into());
+        assert_eq!(waits(world.claim_with(A, tickets, 0)).why, Why::Quarantine);
+
+        granted(calm.claim_with(A, tickets, 0));
+        assert_eq!(calm.read_last, [Key::Meta]);
+        assert_eq!(calm.count().commits, commits);
+    }
+}
+
 // ---- what is said --------------------------------------------------------------------------------------------
 
 #[test]

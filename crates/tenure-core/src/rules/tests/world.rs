@@ -21,6 +21,7 @@ pub(super) struct Cost {
 }
 
 /// A store, and one process for each lease.
+#[derive(Clone)]
 pub(super) struct World {
     pub(super) records: BTreeMap<Key, Found>,
     pub(super) clients: BTreeMap<LeaseId, Client>,
