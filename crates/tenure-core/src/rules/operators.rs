@@ -90,9 +90,9 @@ fn present<'a>(view: View<'a>, name: &ResourceName, token: Token) -> Result<Pres
     if let Some(wanted) = unread(&view, resource.seats.iter().map(|seat| seat.lease)) {
         return Err(Decision::Read(wanted));
     }
-    let over =
+    let stands =
         |seat: &&Seat| !matches!(view.standing(seat.lease), Some(Standing::Ended(_) | Standing::Missing));
-    let seats: Vec<&Seat> = resource.seats.iter().filter(over).collect();
+    let seats: Vec<&Seat> = resource.seats.iter().filter(stands).collect();
     match seats.iter().find(|seat| seat.grant.token == token) {
         Some(seat) => Ok(Present { record, resource: resource.clone(), seat: (*seat).clone() }),
         None => {

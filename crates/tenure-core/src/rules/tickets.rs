@@ -60,7 +60,7 @@ struct Draft<'a> {
     name: &'a ResourceName,
     version: Version,
     resource: Resource,
-    /// When the tickets that are free now became free.
+    /// How long the tickets that are free now have been free.
     freed_for: Duration,
     history: Vec<Event>,
     /// Something has changed that is written even if nothing else is.

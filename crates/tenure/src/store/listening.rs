@@ -17,11 +17,13 @@ use super::records::Inner;
 use super::{Hints, Messages};
 use crate::{Error, Kind};
 
-/// How many owners a waiter follows, and how far back in the queue somebody does.
+/// How many owners a waiter follows.
 const FOLLOWED: usize = 8;
+/// How many waiters, from the head of the queue, follow owners.
 const FOLLOWERS: u32 = 2;
-/// How many others a waiter watches where deaths can be proved, and how far back in the queue somebody does.
+/// How many others a waiter watches where deaths can be proved.
 const WATCHED: usize = 16;
+/// How many waiters, from the head of the queue, watch others.
 const WATCHERS: u32 = 16;
 /// How many numbers of messages are remembered, so that one that comes twice is dropped.
 const NUMBERS: usize = 64;

@@ -180,10 +180,6 @@ impl PostgresBackend {
         }
         let commit: &str = row.try_get("synchronous_commit")?;
         let standby_names: &str = row.try_get("standby_names")?;
-        if commit == "off" {
-            let what = "synchronous_commit is off for this role; Tenure turns it on for its own commits";
-            add(Cost::Time, what, "each of them waits for the disk, whatever the setting");
-        }
         if commit == "local" && !standby_names.is_empty() {
             let what =
                 "synchronous_commit is local: a standby that takes over may not know the latest grants";

@@ -68,7 +68,7 @@ impl Info {
             concerns.push(Concern {
                 cost: Cost::Record,
                 what: "the server has no append-only file, so a restart forgets all leases and what jobs have done: \
-                       every owner stops, nothing is granted for one ttl, and work that ran once may run again"
+                       every owner stops, nothing is granted for one longest ttl, and work that ran once may run again"
                     .to_owned(),
                 hint: "set appendonly yes".to_owned(),
             });
