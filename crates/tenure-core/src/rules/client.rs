@@ -15,7 +15,7 @@ use super::change::{Change, Decision};
 use super::contact::{self, Before};
 use super::keys::{Capabilities, Key, Version};
 use super::leases::{self, Opening};
-use super::records::{Found, Order, Record, Seat, Seen, TtlUse, Value};
+use super::records::{Found, Order, Record, Resource, Seat, Seen, TtlUse, Value};
 use super::tickets::{self, Outcome};
 use super::view::{Standing, View, Wanted};
 use super::{jobs, operators};
@@ -410,7 +410,10 @@ impl Client {
             match self.fate(env, sent.order, shown, &sending, fate) {
                 Some(stamp) => {
                     op.stamp = stamp.or(op.stamp);
-                    op.applied(self.capabilities, part, &sending, said);
+                    if let Some(part) = part {
+                        let only_expected = sending.change.only_expected().cloned().collect();
+                        op.settle(self.capabilities, part, said, only_expected);
+                    }
                 }
                 None => {
                     urgent &= sending.change.urgent;
@@ -476,25 +479,28 @@ impl Client {
         }
     }
 
+    fn resource(&self, name: &ResourceName) -> Option<&Resource> {
+        self.records.get(&Key::Resource(name.clone())).and_then(Record::resource)
+    }
+
     /// Which leases own this resource, as far as is known.
     #[must_use]
     pub fn owners(&self, resource: &ResourceName) -> Vec<LeaseId> {
-        let record = self.records.get(&Key::Resource(resource.clone())).and_then(Record::resource);
-        record.map_or(Vec::new(), |resource| resource.seats.iter().map(|seat| seat.lease).collect())
+        self.resource(resource)
+            .map_or(Vec::new(), |resource| resource.seats.iter().map(|seat| seat.lease).collect())
     }
 
     /// Who comes first in the queue of this resource, as far as is known.
     #[must_use]
     pub fn waiters(&self, resource: &ResourceName) -> Vec<LeaseId> {
-        let record = self.records.get(&Key::Resource(resource.clone())).and_then(Record::resource);
-        record.map_or(Vec::new(), |resource| resource.queue.iter().map(|place| place.lease).collect())
+        self.resource(resource)
+            .map_or(Vec::new(), |resource| resource.queue.iter().map(|place| place.lease).collect())
     }
 
     /// How long this waiter leaves so many free tickets to those before it, as far as is known.
     #[must_use]
     pub fn step_behind(&self, resource: &ResourceName, lease: LeaseId, free: usize) -> Duration {
-        let record = self.records.get(&Key::Resource(resource.clone())).and_then(Record::resource);
-        let queue = record.map_or(&[][..], |resource| &resource.queue);
+        let queue = self.resource(resource).map_or(&[][..], |resource| &resource.queue);
         let place = queue.iter().enumerate().find(|(_, place)| place.lease == lease);
         place.filter(|(position, _)| *position >= free).map_or(Duration::ZERO, |(_, place)| place.step)
     }
@@ -892,12 +898,10 @@ impl Client {
                     && !self.planted.has(Bug::ClaimAfterRelease) =>
             {
                 // The worker has given it up since, and does not wait for this answer any more.
-                let (ahead, look_again, why) = (0, LONGEST_WAIT, Why::Taken);
-                Decision::Say(PartAnswer::Claimed(Claimed::Waiting(Waiting { ahead, look_again, why })))
+                Decision::Say(PartAnswer::Claimed(tickets::waiting(0, LONGEST_WAIT, Why::Taken)))
             }
             Call::Claim(wants) if op.unreadable.contains(&wants[part].resource) => {
-                let (ahead, look_again, why) = (0, request.limit * 4, Why::Unreadable);
-                Decision::Say(PartAnswer::Claimed(Claimed::Waiting(Waiting { ahead, look_again, why })))
+                Decision::Say(PartAnswer::Claimed(tickets::waiting(0, request.limit * 4, Why::Unreadable)))
             }
             Call::Claim(wants) => tickets::claim(view, id, &wants[part]).map(|outcome| match outcome {
                 Outcome::Said(claimed) => PartAnswer::Claimed(claimed),
@@ -932,11 +936,7 @@ impl Client {
         let release = |name: &ResourceName| {
             let (_, resource) = view.resource(name)?;
             resource.filter(|resource| resource.seat_of(id).is_some() || resource.waits(id))?;
-            let leave = Leave { resource: name.clone(), how: Leaving::Released };
-            match tickets::release(view, id, &leave, &BTreeSet::new()) {
-                Decision::Commit(change, _) => Some(*change),
-                _ => None,
-            }
+            leaving(view, id, name)
         };
         Some(mine.touched.iter().filter_map(release).take(BATCH).collect())
     }
@@ -1026,12 +1026,7 @@ impl Client {
         Step::Read(keys.into_iter().collect())
     }
 
-    fn committing(
-        &mut self,
-        env: &Env,
-        op: &mut Operation,
-        changes: Vec<(Option<usize>, Change, PartAnswer)>,
-    ) -> Step {
+    fn committing(&mut self, env: &Env, op: &mut Operation, changes: Vec<Sendable>) -> Step {
         let Some(heard) = self.life else { return Step::Wait(Duration::ZERO) };
         op.attempts += 1;
         let order = self.next_order();
@@ -1057,16 +1052,11 @@ impl Client {
     }
 
     /// Whoever joins a long queue waits a little first: many may do so at once.
-    fn crowd(
-        &self,
-        env: &Env,
-        op: &mut Operation,
-        changes: &[(Option<usize>, Change, PartAnswer)],
-    ) -> Option<Step> {
+    fn crowd(&self, env: &Env, op: &mut Operation, changes: &[Sendable]) -> Option<Step> {
         if op.waited || changes.iter().any(|(_, change, _)| change.urgent) {
             return None;
         }
-        let waiters = |(_, change, _): &(Option<usize>, Change, PartAnswer)| match change.put.first() {
+        let waiters = |(_, change, _): &Sendable| match change.put.first() {
             Some((_, Some(Value::Resource(resource)))) => resource.queue.len(),
             _ => 0,
         };
@@ -1273,18 +1263,6 @@ impl Operation {
         self.shown = shown.now.or(self.shown);
     }
 
-    /// A change was applied: its part is settled, unless what it only expected has to be looked at once more.
-    fn applied(
-        &mut self,
-        capabilities: Capabilities,
-        part: Option<usize>,
-        sending: &Sending,
-        said: PartAnswer,
-    ) {
-        let Some(part) = part else { return };
-        self.settle(capabilities, part, said, sending.change.only_expected().cloned().collect());
-    }
-
     /// This is the answer, if the store has compared what was expected, or shows it once more.
     fn settle(
         &mut self,
@@ -1314,7 +1292,7 @@ impl Operation {
         let look_again = if left.is_zero() { LONGEST_WAIT } else { left };
         let of_all = |change: &Change| change.put.iter().any(|(key, _)| *key == Key::Meta);
         let why = if changes.iter().any(of_all) { Why::Quarantine } else { Why::Taken };
-        let claimed = Claimed::Waiting(Waiting { ahead: 0, look_again, why });
+        let claimed = tickets::waiting(0, look_again, why);
         match &self.act {
             Act::Call(request, _) => match &request.call {
                 Call::Claim(_) => PartAnswer::Claimed(claimed),
@@ -1400,9 +1378,13 @@ impl OwnLease {
 fn place_left(view: View<'_>, id: LeaseId, name: &ResourceName) -> Option<Sendable> {
     let (_, resource) = view.resource(name)?;
     resource.filter(|resource| resource.waits(id) && resource.seat_of(id).is_none())?;
+    leaving(view, id, name).map(|change| (None, change, PartAnswer::Onward))
+}
+
+fn leaving(view: View<'_>, id: LeaseId, name: &ResourceName) -> Option<Change> {
     let leave = Leave { resource: name.clone(), how: Leaving::Released };
     match tickets::release(view, id, &leave, &BTreeSet::new()) {
-        Decision::Commit(change, _) => Some((None, *change, PartAnswer::Onward)),
+        Decision::Commit(change, _) => Some(*change),
         _ => None,
     }
 }

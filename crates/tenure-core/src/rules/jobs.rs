@@ -98,7 +98,7 @@ fn owning<'a>(view: View<'a>, holder: &'a Holder) -> Result<Owning<'a>, NotOwnin
     let seat = seat.filter(|seat| seat.lease == holder.lease);
     let lease = lease_record.lease().filter(|lease| {
         let now = view.now_by(lease_record);
-        let over = lease.renewed.zip(now).is_some_and(|(renewed, now)| renewed + lease.ttl <= now);
+        let over = lease.runs_out_at().zip(now).is_some_and(|(end, now)| end <= now);
         lease.ended.is_none() && !over
     });
     match (resource, seat, lease) {

@@ -88,8 +88,8 @@ fn note_ttl(
         return None;
     }
     use_ttl(&mut ttls, ttl);
-    let change = Change::of(Key::Ttls, record.version, ttls);
     if longest == meta.longest {
+        let change = Change::of(Key::Ttls, record.version, ttls);
         return Some(change.expecting(Key::Meta, meta_record.version));
     }
     let meta = match view.planted.has(Bug::NewTtlAgesQuarantine) {
@@ -97,12 +97,7 @@ fn note_ttl(
         false => meta_record.meta_as_stored(meta),
     };
     let raised = Change::of(Key::Meta, meta_record.version, Meta { longest, ..meta });
-    let Change { expect, put, .. } = change;
-    Some(Change {
-        expect: raised.expect.into_iter().chain(expect).collect(),
-        put: raised.put.into_iter().chain(put).collect(),
-        ..Change::default()
-    })
+    Some(raised.and(Key::Ttls, record.version, ttls))
 }
 
 fn use_ttl(ttls: &mut Ttls, ttl: Duration) {

@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::change::Event;
-use super::records::{Ended, Lease, Meta, Resource, Runs};
+use super::records::{Lease, Meta, Resource, Runs};
+use super::view::run_out;
 use crate::job::{JOB_RECORDS, JobView};
-use crate::message::{Closing, Incarnation, LeaseId};
+use crate::message::{Incarnation, LeaseId};
 use crate::moment::StoreTime;
 use crate::names::{Metadata, ResourceName};
 use crate::shown::{OwnerView, ResourceView, WaiterView};
@@ -69,8 +70,7 @@ impl Reader {
         let over = resource.seats.iter().filter(|seat| self.living(seat.lease).is_none());
         let ending = over.filter_map(|seat| {
             let (lease, _) = self.leases.get(&seat.lease)?;
-            let run_out = Ended { at: end(lease), why: Closing::Expired, clean: false };
-            let ended = lease.ended.unwrap_or(run_out);
+            let ended = lease.ended.unwrap_or(run_out(lease.runs_out_at()));
             let (worker, grant, at) = (lease.label.clone(), seat.grant, ended.at.max(seat.since));
             Some(Event { at, resource: name.clone(), worker, grant, what: ended.why.into() })
         });
@@ -79,16 +79,12 @@ impl Reader {
 
     fn living(&self, lease: LeaseId) -> Option<(&Lease, &Metadata, Duration)> {
         let (lease, metadata) = self.leases.get(&lease)?;
-        let left = match (self.now, end(lease)) {
+        let left = match (self.now, lease.runs_out_at()) {
             (Some(now), Some(end)) => end.since(now),
             _ => lease.ttl,
         };
         (lease.ended.is_none() && !left.is_zero()).then_some((lease, metadata, left))
     }
-}
-
-fn end(lease: &Lease) -> Option<StoreTime> {
-    lease.renewed.map(|renewed| renewed + lease.ttl)
 }
 
 /// A job as it stands, with the latest record only or with the earlier ones, too.

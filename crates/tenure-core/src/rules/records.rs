@@ -501,9 +501,14 @@ impl Lease {
         self.seq == ADOPTED
     }
 
+    /// When it runs out unless it is renewed; absent where the store has no clock.
+    pub(super) fn runs_out_at(&self) -> Time {
+        self.renewed.map(|renewed| renewed + self.ttl)
+    }
+
     /// One that was ended after it ran out has ended then.
     fn end_in_time(&mut self) {
-        let run_out = self.renewed.map(|renewed| renewed + self.ttl);
+        let run_out = self.runs_out_at();
         if let Some(ended) = &mut self.ended
             && let (Some(at), Some(run_out)) = (ended.at, run_out)
         {

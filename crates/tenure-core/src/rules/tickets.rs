@@ -92,7 +92,7 @@ pub(super) fn claim(view: View<'_>, id: LeaseId, want: &Want) -> Decision<Outcom
     }
     if draft.lowered {
         // First the wishes stand on the seats, then their owners are told.
-        return Decision::First(vec![draft.change(&own, Some(id))]);
+        return Decision::First(vec![draft.change(&own)]);
     }
     let knocks = draft.knocks();
     if !knocks.is_empty() {
@@ -142,7 +142,7 @@ pub(super) fn release(
     if again {
         draft.queue_again(&own).map(|claimed| Outcome::Said(Released::Again(claimed)))
     } else {
-        let change = draft.change(&own, Some(id));
+        let change = draft.change(&own);
         let change = Change { essential: true, urgent: true, window: Window::default(), ..change };
         Decision::commit(change, Outcome::Said(Released::Free))
     }
@@ -282,7 +282,7 @@ impl<'a> Draft<'a> {
         for lease in owners_to_read(&view, &self.resource).collect::<Vec<_>>() {
             let Some(seat) = self.resource.seat_of(lease).filter(|seat| seat.lease != id) else { continue };
             match view.standing(lease) {
-                None => wanted.unless_known(&view, Key::Lease(lease)),
+                None => drop(wanted.0.insert(Key::Lease(lease))),
                 Some(Standing::Ended(ended)) => over.push((seat.clone(), ended)),
                 Some(Standing::RunOut(at)) if may_end => {
                     if view.planted.has(Bug::TakeBeforeEnd) || view.planted.has(Bug::BatchLeans) {
@@ -291,7 +291,7 @@ impl<'a> Draft<'a> {
                     run_out.push(lease);
                 }
                 Some(Standing::Missing) if !view.has_fresh(&Key::Lease(lease)) => {
-                    wanted.unless_fresh(&view, Key::Lease(lease));
+                    wanted.0.insert(Key::Lease(lease));
                 }
                 Some(Standing::Missing) => first.extend(leases::adopt(&view, lease)),
                 Some(Standing::Alive(_) | Standing::RunOut(_)) => {}
@@ -304,16 +304,14 @@ impl<'a> Draft<'a> {
         first.extend(run_out.into_iter().filter_map(|lease| leases::end_run_out(&view, lease)));
         for lease in waiters_before(&self.resource, id) {
             match view.standing(lease) {
-                None => wanted.unless_known(&view, Key::Lease(lease)),
+                None => drop(wanted.0.insert(Key::Lease(lease))),
                 Some(Standing::Ended(_)) => drop(self.dead.insert(lease)),
                 Some(Standing::Alive(_)) => {}
                 Some(Standing::RunOut(_)) if !may_end => {}
                 Some(Standing::RunOut(_) | Standing::Missing) if view.has_fresh(&Key::Lease(lease)) => {
                     self.dead.insert(lease);
                 }
-                Some(Standing::RunOut(_) | Standing::Missing) => {
-                    wanted.unless_fresh(&view, Key::Lease(lease));
-                }
+                Some(Standing::RunOut(_) | Standing::Missing) => drop(wanted.0.insert(Key::Lease(lease))),
             }
         }
         if !wanted.is_empty() {
@@ -411,7 +409,7 @@ impl<'a> Draft<'a> {
         self.resource.join(own.id, priority, 0, step(own.lease.ttl));
         let most = self.resource.most_waiters();
         self.resource.queue.truncate(most);
-        let mut change = self.change(own, Some(own.id));
+        let mut change = self.change(own);
         let owners = self.resource.seats.iter().take(OWNERS_TOLD);
         change.signals.extend(owners.map(|seat| Signal::Changed(seat.lease, self.name.clone())));
         Decision::commit(change, claimed)
@@ -458,7 +456,7 @@ impl<'a> Draft<'a> {
             }
             false => waiting(ahead, own.lease.ttl, Why::Taken),
         };
-        Decision::commit(unlimited(self.change(own, Some(own.id))), claimed)
+        Decision::commit(unlimited(self.change(own)), claimed)
     }
 
     /// How long nothing is granted still. One that is over is ended first: it stays over when the longest ttl grows.
@@ -532,7 +530,7 @@ impl<'a> Draft<'a> {
         // It is kept for as long as the ticket is held.
         resource.seats.shrink_to_fit();
         self.note(None, own.lease.label.clone(), grant, Happened::Granted);
-        let change = self.change(own, Some(own.id));
+        let change = self.change(own);
         let change = match self.view.planted.has(Bug::MetaNotExpected) {
             true => change,
             false => change.expecting(Key::Meta, meta_record.version),
@@ -548,7 +546,7 @@ impl<'a> Draft<'a> {
     fn written_or_said(mut self, own: &Own<'_>, claimed: Claimed) -> Decision<Claimed> {
         if self.changed || self.confirmed {
             // The seats that were found free stay for whoever takes them: this is not about them.
-            return Decision::commit(self.change(own, Some(own.id)), claimed);
+            return Decision::commit(self.change(own), claimed);
         }
         let mut wanted = Wanted::default();
         for key in look_keys(&self.view, own.id, self.name) {
@@ -585,7 +583,7 @@ impl<'a> Draft<'a> {
     }
 
     /// What is written of the draft.
-    fn change(&mut self, own: &Own<'_>, except: Option<LeaseId>) -> Change {
+    fn change(&mut self, own: &Own<'_>) -> Change {
         let mut dropped = 0;
         let dead = core::mem::take(&mut self.dead);
         self.resource.queue.retain(|place| {
@@ -594,8 +592,10 @@ impl<'a> Draft<'a> {
             !drop
         });
         self.dead = dead;
-        let signals =
-            if self.freed { wake(&self.view, self.name, &self.resource, except) } else { Vec::new() };
+        let signals = match self.freed {
+            true => wake(&self.view, self.name, &self.resource, Some(own.id)),
+            false => Vec::new(),
+        };
         if self.view.planted.has(Bug::FreedRestamped) {
             self.resource.freed = None;
         }
@@ -618,7 +618,7 @@ enum Turn {
     Taken,
 }
 
-fn waiting(ahead: usize, look_again: Duration, why: Why) -> Claimed {
+pub(super) fn waiting(ahead: usize, look_again: Duration, why: Why) -> Claimed {
     let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
     Claimed::Waiting(Waiting { ahead, look_again: look_again.max(SOONEST), why })
 }

@@ -122,7 +122,7 @@ impl<'a> View<'a> {
             return Some(Standing::Ended(ended));
         }
         let (end, gone) = match (lease.renewed, self.judged(record)) {
-            (Some(renewed), Some(judged)) => (Some(renewed + lease.ttl), judged.since(renewed)),
+            (Some(renewed), Some(judged)) => (lease.runs_out_at(), judged.since(renewed)),
             _ => (None, self.watched(record)),
         };
         let left = lease.ttl.saturating_sub(gone);
@@ -151,8 +151,7 @@ impl<'a> View<'a> {
 
     /// Until when the own lease lives, by the store's clock.
     pub(super) fn own_end(&self, id: LeaseId) -> Time {
-        let (_, lease) = self.lease(id)?;
-        lease.renewed.map(|renewed| renewed + lease.ttl)
+        self.lease(id)?.1.runs_out_at()
     }
 
     /// The wall clock for a token: one beyond the year 2200 does not count.
@@ -166,12 +165,6 @@ impl<'a> View<'a> {
 pub(super) struct Wanted(pub(super) BTreeSet<Key>);
 
 impl Wanted {
-    pub(super) fn unless_known(&mut self, view: &View<'_>, key: Key) {
-        if view.get(&key).is_none() {
-            self.0.insert(key);
-        }
-    }
-
     pub(super) fn unless_fresh(&mut self, view: &View<'_>, key: Key) {
         if !view.has_fresh(&key) {
             self.0.insert(key);
