@@ -47,7 +47,7 @@ impl Place {
         }
         let what = match url.contains(':') {
             // What comes after it may be a secret.
-            true => format!("no store has the URL scheme {:?}", beginning(scheme)),
+            true => format!("unknown store URL scheme {:?}", beginning(scheme)),
             false => format!("{:?} is not the URL of a store", beginning(url)),
         };
         let failure = Failure::new(format!("{what}; known: {}", schemes().collect::<Vec<_>>().join(", ")));

@@ -33,7 +33,7 @@ pub use tenure_core::{
 use tenure_core::{Asked, Grant, Happened, JobView, Label, ResourceName, ResourceView, Token};
 use tokio::sync::mpsc;
 
-pub use self::memory::{MemoryBackend, MemoryStore, Saved};
+pub use self::memory::{MemoryBackend, MemoryStore};
 pub use self::open::schemes;
 pub(crate) use self::open::{find, open};
 #[cfg(feature = "postgres")]
@@ -67,8 +67,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// after the change is durable.
     fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer>;
 
-    /// Subscribes to the wake-ups for this lease. Called before its first claim; when it is answered, no hint
-    /// from then on is lost but by accident.
+    /// Subscribes to the wake-ups for this lease. Called before its first claim. Once it is answered, later
+    /// hints arrive unless the connection fails.
     fn hints(&self, lease: LeaseId) -> Pending<'_, Hints>;
 
     /// What the store's configuration takes away from the promises, as of now. Nothing: they hold as they stand.
@@ -110,7 +110,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// is to do it; nothing where deaths are not proved. Does not wait.
     ///
     /// # Errors
-    /// When there should be such a lock, and it cannot be had: who does the work without it may be taken for dead.
+    /// When the lock should exist but cannot be obtained: a process that works without it may be taken for dead.
     fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error> {
         let _ = lease;
         Ok(None)
@@ -136,7 +136,7 @@ pub enum Cost {
     Time,
     /// After some faults it is forgotten what was done once or at set times, and that may be done again.
     Record,
-    /// After some faults two may believe to own the same for a while: only the token protects.
+    /// After some faults two workers may own the same ticket for a while: only the token protects.
     Exclusion,
 }
 

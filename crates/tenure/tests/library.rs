@@ -547,7 +547,7 @@ async fn bad_input_is_refused_with_the_value_and_the_limit() {
     ];
 
     let words = [
-        "no store has the URL scheme \"carrier-pigeon\"",
+        "unknown store URL scheme \"carrier-pigeon\"",
         "sqlite path \":memory:\" is not the path of a file",
         "sqlite URL parameter \"mode=rw\" is not proof=on or proof=off",
         "/nowhere/at/all",

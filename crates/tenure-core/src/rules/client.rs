@@ -14,7 +14,7 @@ use core::time::Duration;
 use super::change::{Change, Decision};
 use super::contact::{self, Before};
 use super::keys::{Capabilities, Key, Version};
-use super::leases::{self, Opening};
+use super::leases::{self, Opening, Tried};
 use super::records::{Found, Order, Record, Resource, Seat, Seen, TtlUse, Value};
 use super::tickets::{self, Outcome};
 use super::view::{Standing, View, Wanted};
@@ -237,6 +237,8 @@ pub struct Operation {
     verified: bool,
     /// The versions of what was sent for its parts, whether it was applied or not.
     wrote: Vec<Version>,
+    /// Whether one of them was applied, in whatever life.
+    applied: bool,
 }
 
 /// A look at every resource that a lease may own, some at a time.
@@ -356,6 +358,7 @@ impl Client {
             verify: Vec::new(),
             verified: false,
             wrote: Vec::new(),
+            applied: false,
         }
     }
 
@@ -406,6 +409,7 @@ impl Client {
             if let Some(lease) = op.lease() {
                 self.resolve(lease, &sending);
             }
+            op.applied |= part.is_some() && matches!(fate, Fate::Done(_));
             let fate = if same { fate } else { Fate::Conflict(Vec::new()) };
             match self.fate(env, sent.order, shown, &sending, fate) {
                 Some(stamp) => {
@@ -886,7 +890,8 @@ impl Client {
                 leases::open(view, &Opening { id, ttl: *ttl, label, metadata, witness }).map(PartAnswer::Said)
             }
             Call::Renew => {
-                leases::renew(view, id, seq, (op.attempts, &op.wrote), &mine.settled).map(PartAnswer::Said)
+                let tried = Tried { attempts: op.attempts, wrote: &op.wrote, applied: op.applied };
+                leases::renew(view, id, seq, &tried, &mine.settled).map(PartAnswer::Said)
             }
             Call::Close(why) => match self.last_releases(view, id, *why) {
                 Some(releases) if !releases.is_empty() => Decision::First(releases),

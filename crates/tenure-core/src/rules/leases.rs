@@ -140,13 +140,22 @@ pub(super) fn drop_unused(view: &View<'_>, in_use: &BTreeSet<Duration>, linger: 
     Some(Change::of(Key::Ttls, record.version, kept).and(Key::Meta, meta_record.version, meta))
 }
 
-/// Extends the lease. `settled` says up to which token the notices of a resource are done with, `wrote` which versions
-/// of the lease this very request has sent already.
+/// What a request to renew has done so far.
+pub(super) struct Tried<'a> {
+    /// How many commits it has sent.
+    pub(super) attempts: u32,
+    /// Under which versions.
+    pub(super) wrote: &'a [Version],
+    /// Whether one of them was applied.
+    pub(super) applied: bool,
+}
+
+/// Extends the lease. `settled` says up to which token the notices of a resource are done with.
 pub(super) fn renew(
     view: View<'_>,
     id: LeaseId,
     seq: Seq,
-    (attempt, wrote): (u32, &[Version]),
+    tried: &Tried<'_>,
     settled: &BTreeMap<ResourceName, Token>,
 ) -> Decision<Said> {
     let key = Key::Lease(id);
@@ -157,7 +166,9 @@ pub(super) fn renew(
         _ if view.is_fresh(record) => return Decision::Say(Said::Gone),
         _ => return Decision::Read([key].into()),
     };
-    let own = wrote.contains(&record.version) && !view.planted.has(Bug::OwnRenewalIsClones);
+    // Others write notices into the lease, and leave the number: if this request has set it, it is still its own.
+    let own = tried.wrote.contains(&record.version) || (tried.applied && lease.seq == seq);
+    let own = own && !view.planted.has(Bug::OwnRenewalIsClones);
     if lease.seq >= seq && !own && !view.planted.has(Bug::ClonesAreOurselves) {
         // Somebody else renews this lease.
         return match view.is_fresh(record) {
@@ -167,14 +178,14 @@ pub(super) fn renew(
     }
     let standing = |notice: &&Notice| settled.get(&notice.resource).is_none_or(|token| notice.token > *token);
     let notices: Vec<Notice> = lease.notices.iter().filter(standing).cloned().collect();
-    if attempt > 0 && view.planted.has(Bug::OlderRenewalCounts) {
+    if tried.attempts > 0 && view.planted.has(Bug::OlderRenewalCounts) {
         return Decision::Say(Said::Kept { notices, more: false });
     }
     let renewed =
         Lease { seq, renewed: None, ended: None, all: false, notices: notices.clone(), ..lease.clone() };
     let change = Change::of(key, record.version, renewed);
     // A third attempt goes without: whatever changes the namespace so often, the lease has to live.
-    let with_meta = attempt < 2 && !view.planted.has(Bug::MetaNotExpected);
+    let with_meta = tried.attempts < 2 && !view.planted.has(Bug::MetaNotExpected);
     let change = match view.meta().filter(|_| with_meta) {
         Some((meta, _)) => change.expecting(Key::Meta, meta.version),
         None => change,

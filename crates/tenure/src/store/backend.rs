@@ -79,7 +79,7 @@ pub trait Witness: fmt::Debug + Send + Sync {
     /// The lock that proves the life of this lease's work, for another process that is to do it.
     ///
     /// # Errors
-    /// When there should be such a lock, and it cannot be had.
+    /// When the lock should exist but cannot be obtained.
     fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error>;
 }
 
@@ -174,6 +174,14 @@ pub struct Stored {
     pub stamp: Option<StoreTime>,
     /// Its text; nothing if it does not exist.
     pub value: Option<Text>,
+}
+
+impl Stored {
+    /// A record that does not exist.
+    #[must_use]
+    pub fn absent(key: Key) -> Self {
+        Self { key, version: Version::NONE, stamp: None, value: None }
+    }
 }
 
 /// Records as of one instant each.

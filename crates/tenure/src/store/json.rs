@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
     pub(super) fn maybe_number(&mut self, name: &str) -> Read<Option<u64>> {
         match self.value(name, "a number")? {
             Some(number) if number > LARGEST => {
-                Err(format!("`{name}` is {number}, and at most {LARGEST} makes sense"))
+                Err(format!("`{name}` is {number}; the maximum is {LARGEST}"))
             }
             number => Ok(number),
         }
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(wrong(|read| read.part("b", |_| Ok(())).err()), told("`b` is not an object"));
         assert_eq!(wrong(|read| read.part("x", |_| Ok(())).err()), told("`x` is missing"));
         assert_eq!(wrong(|read| read.part("c", |part| part.small("d")).err()), None);
-        let limit = "`e` is 9007199254740991, and at most 9007199254740990 makes sense";
+        let limit = "`e` is 9007199254740991; the maximum is 9007199254740990";
         assert_eq!(wrong(|read| read.number("e").err()), told(limit));
         for torn in ["", "{", "[]", "7", r#"{"a":1}x"#, r#"{"a":}"#, r#"{a:1}"#] {
             assert_eq!(Reader::of(torn, "it").err(), told("`it` is not an object"), "{torn}");

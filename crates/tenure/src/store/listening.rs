@@ -207,7 +207,7 @@ impl<B: Backend> Inner<B> {
         {
             // The hints end with it, and are asked for again.
             self.listening().hints.remove(&lease);
-            tracing::debug!(%error, "not subscribed to hints");
+            tracing::debug!(%error, "cannot subscribe to hints");
         }
     }
 
@@ -250,8 +250,9 @@ impl<B: Backend> Inner<B> {
             None => {
                 // Any question makes the first contact.
                 self.run(Act::Wishes(LeaseId(0))).await?;
-                self.secret()
-                    .ok_or_else(|| Error::unavailable("the store has another life since just now"))?
+                self.secret().ok_or_else(|| {
+                    Error::unavailable("the store was replaced or restarted during the request")
+                })?
             }
         };
         if let Some(line) = &self.listening().line
@@ -524,7 +525,7 @@ impl<B: Backend> Inner<B> {
         // The proof is kept until it is written down: nobody else proves the same meanwhile.
         if let Err(error) = self.run(Act::Prove(dead)).await {
             // It is proved again in a moment, as long as it is watched.
-            tracing::debug!(%error, "the proof of a death was not written down");
+            tracing::debug!(%error, "cannot write down that a worker is dead");
             return;
         }
         drop(proof);

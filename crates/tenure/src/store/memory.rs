@@ -1,14 +1,14 @@
 //! The backend behind `memory:` URLs: the records of one process, behind a mutex. For tests and examples.
 //!
 //! For tests of the layer above it can also do less than it could ([`MemoryBackend::with`]), and lose its data
-//! ([`MemoryBackend::new_life`], [`MemoryBackend::lose_all`], [`MemoryBackend::fall_back`]).
+//! ([`MemoryBackend::new_life`], [`MemoryBackend::lose_all`]).
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::{Capabilities, Incarnation, Key, ResourceName, StoreTime, Version};
+use tenure_core::{Capabilities, HISTORY, Incarnation, Key, ResourceName, StoreTime, Version};
 use tokio::sync::mpsc;
 
 use super::backend::{
@@ -19,6 +19,7 @@ use super::open::{Kind, Missing, shown};
 use super::{Concern, Pending, RecordStore, Store};
 use crate::Error;
 use crate::clock::{ClockByHand, Clocks};
+use crate::engine::random;
 
 /// How a store in memory is opened by its URL. It is found only while somebody in this process has it open.
 pub(super) const KIND: Kind = Kind {
@@ -27,7 +28,8 @@ pub(super) const KIND: Kind = Kind {
         Box::pin(async move {
             let name = url.strip_prefix("memory:").unwrap_or(&url);
             if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
-                let what = format!("memory store name {:?} is not of a-z A-Z 0-9 _ -", shown(name));
+                let what =
+                    format!("memory store name {:?} may contain only a-z, A-Z, 0-9, _ and -", shown(name));
                 return Err(Error::refused(what));
             }
             let make = || Arc::new(MemoryStore::default()) as Arc<dyn Store>;
@@ -36,8 +38,6 @@ pub(super) const KIND: Kind = Kind {
     },
 };
 
-/// How many entries of the history are kept.
-const HISTORY: usize = 10_000;
 /// How many records one page of a listing has.
 const PAGE: usize = 500;
 
@@ -54,13 +54,12 @@ struct State {
     life: Incarnation,
     /// Whether data were lost since the backend was made.
     lost: bool,
-    data: Saved,
+    data: Data,
     listeners: Vec<Arc<Listener>>,
 }
 
-/// The data of a [`MemoryBackend`] at one time.
-#[derive(Clone, Debug, Default)]
-pub struct Saved {
+#[derive(Debug, Default)]
+struct Data {
     records: BTreeMap<Key, Record>,
     /// Oldest first.
     history: VecDeque<(ResourceName, Option<StoreTime>, Text)>,
@@ -98,7 +97,12 @@ impl MemoryBackend {
     }
 
     fn on(clocks: Clocks) -> Self {
-        let state = State { life: draw_life(), lost: false, data: Saved::default(), listeners: Vec::new() };
+        let state = State {
+            life: Incarnation(random::<16>()),
+            lost: false,
+            data: Data::default(),
+            listeners: Vec::new(),
+        };
         Self { clocks, capabilities: Self::CAPABILITIES, state: Mutex::new(state) }
     }
 
@@ -146,22 +150,10 @@ impl MemoryBackend {
 
     /// Begins a new life without any data.
     pub fn lose_all(&self) {
-        self.fall_back(Saved::default());
-    }
-
-    /// The present data, for [`fall_back`](Self::fall_back).
-    #[must_use]
-    pub fn save(&self) -> Saved {
-        self.lock().data.clone()
-    }
-
-    /// Begins a new life with these data, as a server that was restored from a backup, or a replica that became the
-    /// primary.
-    pub fn fall_back(&self, saved: Saved) {
         let mut state = self.lock();
         state.begin_life();
         state.lost = true;
-        state.data = saved;
+        state.data = Data::default();
     }
 }
 
@@ -173,7 +165,7 @@ impl Default for MemoryBackend {
 
 impl State {
     fn begin_life(&mut self) {
-        self.life = draw_life();
+        self.life = Incarnation(random::<16>());
         self.listeners.drain(..).for_each(|listener| listener.lock().to = None);
     }
 
@@ -183,7 +175,7 @@ impl State {
             Some(Record { version, stamp, value }) => {
                 Stored { key, version: *version, stamp: *stamp, value: Some(value.clone()) }
             }
-            None => Stored { key, version: Version::NONE, stamp: None, value: None },
+            None => Stored::absent(key),
         }
     }
 
@@ -414,12 +406,6 @@ impl Subscriptions for Listener {
     }
 }
 
-fn draw_life() -> Incarnation {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
-    Incarnation(u128::from_le_bytes(bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -454,21 +440,6 @@ mod tests {
         assert!(lost_nothing(&backend).await);
         assert_eq!(signals.recv().await, None);
         assert!(subscriptions.follow(Channel::new("channel")).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn a_fall_back_shows_older_data_in_a_new_life() {
-        let backend = MemoryBackend::new();
-        put(&backend, &Key::Meta, Version::NONE, Version(1)).await;
-        let saved = backend.save();
-        put(&backend, &Key::Meta, Version(1), Version(2)).await;
-        let (life, _) = read(&backend, &Key::Meta).await;
-
-        backend.fall_back(saved);
-
-        let (next, version) = read(&backend, &Key::Meta).await;
-        assert!(next != life && version == Version(1));
-        assert!(!lost_nothing(&backend).await);
     }
 
     #[tokio::test]

@@ -39,7 +39,7 @@ impl Kind {
             Some((scheme, _)) => match KINDS.iter().find(|kind| kind.schemes.contains(&scheme)) {
                 Some(kind) => return Ok(kind),
                 // What comes after it may be a secret.
-                None => format!("no store has the URL scheme {:?}", beginning(scheme)),
+                None => format!("unknown store URL scheme {:?}", beginning(scheme)),
             },
             None => format!("{:?} is not the URL of a store: it has no scheme", beginning(url)),
         };
@@ -66,7 +66,7 @@ pub fn schemes() -> impl Iterator<Item = &'static str> {
 /// When the URL is not understood, or the store cannot be opened.
 pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Error> {
     let opened = share(url, namespace, Missing::Create).await?;
-    opened.ok_or_else(|| Error::unavailable("the store was not made"))
+    opened.ok_or_else(|| Error::unavailable("cannot create the store"))
 }
 
 /// The same, unless there is none yet: nothing is made.

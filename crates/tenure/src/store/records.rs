@@ -147,8 +147,8 @@ impl<B: Backend> Inner<B> {
         let mut readable = Vec::with_capacity(records.len());
         for stored in records {
             let key = stored.key.clone();
-            match (found(vec![stored]), &key) {
-                (Ok(found), _) => readable.extend(found),
+            match (decoded(stored), &key) {
+                (Ok(found), _) => readable.push(found),
                 (Err(error), Key::Resource(name)) if self.client().unreadable(operation, name) => {
                     tracing::warn!(resource = %name, %error, "the record of a resource cannot be read");
                 }
@@ -167,7 +167,7 @@ impl<B: Backend> Inner<B> {
         let changes: Vec<Change> = sendings.iter().map(|sending| self.change(life, sending)).collect();
         let Commits { life, now, done } = self.backend.commit(life, &changes).await?;
         if done.len() != changes.len() {
-            return Err(Error::corrupt("the store has not said what became of every change"));
+            return Err(Error::corrupt("unexpected reply from the store: not one result per change"));
         }
         let fates = done.into_iter().map(|committed| match committed {
             Committed::Done { stamp } => Ok(Fate::Done(stamp)),
@@ -182,13 +182,13 @@ impl<B: Backend> Inner<B> {
     /// The present state of these records.
     async fn read(&self, keys: &[Key]) -> Result<(Shown, Vec<Found>), Error> {
         let (shown, records) = self.fetch(keys).await?;
-        Ok((shown, found(records)?))
+        Ok((shown, records.into_iter().map(decoded).collect::<Result<_, _>>()?))
     }
 
     async fn fetch(&self, keys: &[Key]) -> Result<(Shown, Vec<Stored>), Error> {
         let Snapshot { life, now, wall, records } = self.backend.read(keys).await?;
         if records.len() != keys.len() || records.iter().zip(keys).any(|(record, key)| record.key != *key) {
-            return Err(Error::corrupt("the store has answered for other records than it was asked for"));
+            return Err(Error::corrupt("unexpected reply from the store: other records than requested"));
         }
         Ok((Shown { life, now, wall }, records))
     }
@@ -349,6 +349,13 @@ impl<B: Backend> Inner<B> {
         }
     }
 
+    fn claimed(self: &Arc<Self>, lease: LeaseId, resource: &ResourceName, claimed: &Claimed) {
+        match claimed {
+            Claimed::Waiting(waiting) => self.waits(lease, resource, waiting.ahead),
+            Claimed::Granted(_) => self.waits_no_more(lease, resource),
+        }
+    }
+
     // ---- what people read ----------------------------------------------------------------------------------
 
     /// These resources, or all, with the leases that they name.
@@ -458,7 +465,7 @@ impl<B: Backend> Inner<B> {
         let inner = self.clone();
         tokio::spawn(async move {
             if let Err(error) = inner.sweep().await {
-                tracing::debug!(%error, "old leases were not cleared away");
+                tracing::debug!(%error, "cannot remove old leases");
             }
         });
     }
@@ -488,7 +495,9 @@ impl<B: Backend> Inner<B> {
         }
         if self.client().may_have_unused_ttls(&self.env()) {
             let (_, leases) = self.list(Listing::Leases).await?;
-            let in_use = found(leases)?.into_iter().filter_map(|found| match found.value {
+            // One that cannot be read may use any of them.
+            let leases = leases.into_iter().map(decoded).collect::<Result<Vec<_>, _>>()?;
+            let in_use = leases.into_iter().filter_map(|found| match found.value {
                 Some(Value::Lease(lease)) if lease.ended.is_none() => Some(lease.ttl),
                 _ => None,
             });
@@ -514,37 +523,28 @@ impl<B: Backend> Drop for Farewell<'_, B> {
 /// How often one process clears old leases away.
 const SWEPT_EVERY: Duration = Duration::from_secs(60);
 
-fn found(records: Vec<Stored>) -> Result<Vec<Found>, Error> {
-    records
-        .into_iter()
-        .map(|Stored { key, version, stamp, value }| {
-            let (revision, value) = match value {
-                Some(text) => {
-                    let (revision, value) = codec::decode(&key, text.as_str())?;
-                    (revision, Some(value))
-                }
-                None => (0, None),
-            };
-            let version = if value.is_some() { version } else { Version::NONE };
-            Ok(Found { key, version, revision, stamp, value })
-        })
-        .collect()
+fn decoded(Stored { key, version, stamp, value }: Stored) -> Result<Found, Error> {
+    let Some(text) = value else {
+        return Ok(Found { key, version: Version::NONE, revision: 0, stamp, value: None });
+    };
+    let (revision, value) = codec::decode(&key, text.as_str())?;
+    Ok(Found { key, version, revision, stamp, value: Some(value) })
 }
 
 /// Those of many records that can be read: damage to one does not hide the others from people.
 fn readable(records: Vec<Stored>) -> Vec<Found> {
-    let read = |stored: Stored| match found(vec![stored]) {
-        Ok(found) => found,
+    let read = |stored: Stored| match decoded(stored) {
+        Ok(found) => Some(found),
         Err(error) => {
-            tracing::warn!(%error, "a record is left out");
-            Vec::new()
+            tracing::warn!(%error, "skipping a record that cannot be read");
+            None
         }
     };
-    records.into_iter().flat_map(read).collect()
+    records.into_iter().filter_map(read).collect()
 }
 
 fn unexpected() -> Error {
-    Error::corrupt("the rules have answered something else than was asked")
+    Error::corrupt("internal error: a reply of the wrong kind")
 }
 
 impl<B: Backend> Store for RecordStore<B> {
@@ -619,15 +619,6 @@ impl<B: Backend> Store for RecordStore<B> {
 
     fn share_lock(&self, lease: LeaseId) -> Result<Option<OwnedFd>, Error> {
         self.inner.backend.witness().map_or(Ok(None), |witness| witness.share_lock(lease))
-    }
-}
-
-impl<B: Backend> Inner<B> {
-    fn claimed(self: &Arc<Self>, lease: LeaseId, resource: &ResourceName, claimed: &Claimed) {
-        match claimed {
-            Claimed::Waiting(waiting) => self.waits(lease, resource, waiting.ahead),
-            Claimed::Granted(_) => self.waits_no_more(lease, resource),
-        }
     }
 }
 

@@ -883,6 +883,27 @@ fn where_records_are_swapped_one_by_one_a_ticket_that_is_found_counts_after_a_lo
     }
 }
 
+// The answer to a renewal comes after the process has heard of another life, and an operator has written the lease.
+#[test]
+fn a_renewal_that_was_applied_in_the_life_before_is_not_taken_for_a_clones() {
+    let mut world = World::owned_by_a();
+    let mut client = world.client(A);
+    let request = world.request(A, Call::Renew);
+    let (mut operation, life, sendings) = world.begin(&mut client, request);
+    let fates = world.commit(life, &sendings);
+    let shown = world.shown();
+    let token = world.resource().token;
+    assert_eq!(world.act(Act::Ask(name(), token, None)), Reply::Asked(Asked::Done));
+    world.life = Incarnation(2);
+    let other = client.begin(&world.env(), Act::Wishes(A));
+    world.finish(&mut client, other);
+
+    client.committed(&world.env(), &mut operation, shown, fates);
+
+    let Said::Kept { notices, .. } = world.said(&mut client, operation) else { panic!("it is not kept") };
+    assert_eq!(notices.len(), 1);
+}
+
 // ---- what is said --------------------------------------------------------------------------------------------
 
 #[test]

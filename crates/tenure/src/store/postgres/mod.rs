@@ -123,7 +123,7 @@ impl PostgresBackend {
     async fn try_read(&self, keys: &[Key]) -> Result<Snapshot, Failure> {
         let names = Bound(keys.iter().map(key_name).collect::<Vec<_>>());
         let row = self.call(Lane::Ordinary, "read", &[(&names, Type::TEXT_ARRAY)]).await?;
-        let mut records: Vec<Stored> = keys.iter().map(rows::absent).collect();
+        let mut records: Vec<Stored> = keys.iter().cloned().map(Stored::absent).collect();
         for stored in rows::stored_at_places(&row, keys)? {
             let (place, stored) = stored?;
             records[place] = stored;

@@ -8,11 +8,6 @@ use super::error::Failure;
 use crate::store::backend::{History, Snapshot, Stored};
 use crate::store::codec::key_of;
 
-/// A record that does not exist.
-pub(super) fn absent(key: &Key) -> Stored {
-    Stored { key: key.clone(), version: Version::NONE, stamp: None, value: None }
-}
-
 /// The records in a row, each with its index among `keys`, which the server counts from 1.
 pub(super) fn stored_at_places(
     row: &Row,
@@ -82,7 +77,7 @@ fn texts(row: &Row) -> Result<impl Iterator<Item = Columns>, Failure> {
 fn stored(key: &Key, (version, stamp, text): Columns) -> Result<Stored, Failure> {
     let version = Version(version.unwrap_or_default().cast_unsigned());
     if version == Version::NONE {
-        return Ok(absent(key));
+        return Ok(Stored::absent(key.clone()));
     }
     let stamp = stamp.map(time).transpose()?;
     Ok(Stored { key: key.clone(), version, stamp, value: text.map(Into::into) })

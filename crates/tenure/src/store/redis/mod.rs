@@ -134,7 +134,7 @@ impl RedisBackend {
         arguments: &[Cow<'_, str>],
     ) -> Result<Reply<T>, Failure> {
         let reply = self.connections.run(&Call { script, keys, arguments }).await?;
-        let (now, life, rest): (u64, String, Value) = parse(reply, "not what a script of ours gives")?;
+        let (now, life, rest): (u64, String, Value) = parse(reply, "a malformed script reply")?;
         let life =
             u128::from_str_radix(&life, 16).map_err(|_| Failure::Unexpected("an invalid master_replid"))?;
         let (now, life) = (StoreTime::from_micros(now), Incarnation(life));
@@ -143,7 +143,7 @@ impl RedisBackend {
             // Other connections may still lead to the server of the life before.
             self.connections.replace_all();
         }
-        Ok(Reply { now, life, rest: parse(rest, "not what this script of ours gives")? })
+        Ok(Reply { now, life, rest: parse(rest, "a malformed script reply")? })
     }
 
     async fn read_records(&self, keys: &[Key]) -> Result<Snapshot, Failure> {
@@ -204,7 +204,7 @@ impl RedisBackend {
             let names: Vec<String> = self.run(&NAMES, &list, &arguments).await?.rest;
             let key = |name: &String| key_of(&format!("{kind}/{name}"));
             let keys: Option<Vec<Key>> = names.iter().map(key).collect();
-            let keys = keys.ok_or(Failure::Unexpected("a name that is not ours"))?;
+            let keys = keys.ok_or(Failure::Unexpected("an unknown record name"))?;
             let mut shown = self.read_records(&keys).await?;
             // Some may have been deleted between the two requests.
             shown.records.retain(|record| record.version != Version::NONE);
@@ -351,7 +351,7 @@ fn stored(key: Key, (version, stamp, value): Fields) -> Stored {
     let version = version.map(|version| u64::from_str_radix(&version, 16).map(Version));
     let stamp = stamp.map(|stamp| stamp.parse().map(StoreTime::from_micros));
     match (version, stamp, value) {
-        (None, None, None) => Stored { key, version: Version::NONE, stamp: None, value: None },
+        (None, None, None) => Stored::absent(key),
         (Some(Ok(version)), Some(Ok(stamp)), Some(value)) => {
             Stored { key, version, stamp: Some(stamp), value: Some(value.into()) }
         }

@@ -73,7 +73,7 @@ impl Failure {
             Some(ErrorCode::CannotOpen) => Error::refused(format!("{what}: SQLite cannot open it")),
             Some(_) => Error::unavailable(format!("{what}: SQLite failed")),
             // Not SQLite failed, but the conversion of a value that it returned.
-            None => Error::corrupt(format!("{what}: it contains a value that Tenure never wrote")),
+            None => Error::corrupt(format!("{what}: unexpected value in the database")),
         }
         .because(error)
     }

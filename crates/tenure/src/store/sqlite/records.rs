@@ -49,8 +49,7 @@ impl Records<'_> {
         let mut find = self.db.prepare_cached(FIND)?;
         let found =
             find.query_row(params![self.namespace.as_str(), key_name(key)], |row| stored(row, key.clone()));
-        let none = || Stored { key: key.clone(), version: Version::NONE, stamp: None, value: None };
-        Ok(found.optional()?.unwrap_or_else(none))
+        Ok(found.optional()?.unwrap_or_else(|| Stored::absent(key.clone())))
     }
 
     fn version(self, key: &Key) -> Result<Version, Failure> {

@@ -200,7 +200,7 @@ fn version(db: &Connection, place: &Place) -> Result<i64, Failure> {
             "a newer build of Tenure made it (tables of version {newer}, known here: {VERSION}); update this one"
         )),
         (APPLICATION, _) => Error::corrupt(format!(
-            "cannot open `{}`: there is no version {version} of Tenure's tables",
+            "cannot open `{}`: unknown table version {version}",
             place.path.display()
         )),
         _ => place.refused("it is the database of another program"),
