@@ -12,10 +12,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::change::{Change, Decision};
-use super::contact::{self, Before};
+use super::contact::{self, Arrival, Before};
 use super::keys::{Capabilities, Key, Version};
 use super::leases::{self, Opening, Tried};
-use super::records::{Found, Order, Record, Resource, Seat, Seen, TtlUse, Value};
+use super::records::{Found, Meta, Order, Record, Resource, Seat, Seen, TtlUse, Value};
 use super::tickets::{self, Outcome};
 use super::view::{Standing, View, Wanted};
 use super::{jobs, operators};
@@ -154,6 +154,8 @@ pub struct Client {
     life: Option<Heard>,
     /// The life before, until it is known what that means for this one.
     before: Option<(Before, Moment)>,
+    /// The mark of a new quarantine for which the store could not show that it has lost nothing, for so long.
+    may_have_lost: Option<(u64, Duration)>,
     records: BTreeMap<Key, Record>,
     /// The longest ttl of the namespace, as far as this process knows: it outlives the record that says it.
     longest: Duration,
@@ -191,6 +193,10 @@ struct OwnLease {
     must_look: bool,
     /// When each resource was given up last: requests from before that take nothing and give nothing up any more.
     left: BTreeMap<ResourceName, Left>,
+    /// What was given up although it could not be read: a ticket of it that is found later is none.
+    unreleased: BTreeSet<ResourceName>,
+    /// It was lost with all data, within one life of the store. Whatever is there under its name came late.
+    lost: bool,
 }
 
 /// A resource that was given up.
@@ -212,7 +218,10 @@ pub struct Operation {
     parts: Vec<Part>,
     /// Set after a conflict, if there are many parts: which one is tried first.
     crowded: Option<usize>,
-    lost_nothing: Option<bool>,
+    /// What the store was asked: whether it has lost nothing, at this version and mark of a new quarantine, for so long.
+    asked: Option<(Version, u64, Duration)>,
+    /// The version at which it has shown that it has.
+    lost_nothing: Option<Version>,
     /// Resources whose records cannot be read.
     unreadable: BTreeSet<ResourceName>,
     scan: Option<Scan>,
@@ -247,6 +256,8 @@ struct Scan {
     names: Vec<ResourceName>,
     /// How many of them have been looked at.
     seen: usize,
+    /// How many of them have been written anew.
+    anew: usize,
     seats: Vec<(ResourceName, Seat)>,
 }
 
@@ -293,6 +304,7 @@ impl Client {
             planted: Planted::default(),
             life: None,
             before: None,
+            may_have_lost: None,
             records: BTreeMap::new(),
             longest: Duration::ZERO,
             wall: None,
@@ -342,6 +354,7 @@ impl Client {
             fresh_from: begun,
             parts: vec![Part::Open; parts],
             crowded: None,
+            asked: None,
             lost_nothing: None,
             unreadable: BTreeSet::new(),
             scan: None,
@@ -446,7 +459,11 @@ impl Client {
 
     /// The answer to [`Step::LostNothing`].
     pub fn lost_nothing(&mut self, op: &mut Operation, lost_nothing: bool) {
-        op.lost_nothing = Some(lost_nothing);
+        let Some((version, mark, within)) = op.asked.take() else { return };
+        match lost_nothing {
+            true => op.lost_nothing = Some(version),
+            false => self.may_have_lost = Some((mark, within)),
+        }
     }
 
     /// Part of the answer to [`Step::Read`] or [`Step::Commit`]: what the store has of this resource is damaged, or of a
@@ -466,6 +483,9 @@ impl Client {
         };
         if goes_on {
             op.unreadable.insert(resource.clone());
+            if let Act::Call(Request { lease, call: Call::Release(_), .. }, _) = &op.act {
+                self.mine.entry(*lease).or_default().unreleased.insert(resource.clone());
+            }
         }
         goes_on
     }
@@ -533,6 +553,11 @@ impl Client {
     /// Whether there were more notices for this lease than fit; asked once.
     pub fn must_look(&mut self, lease: LeaseId) -> bool {
         self.mine.get_mut(&lease).is_some_and(|mine| core::mem::take(&mut mine.must_look))
+    }
+
+    /// A look at all wishes that failed: the next renewal asks for it again.
+    pub fn look_again(&mut self, lease: LeaseId) {
+        self.mine.entry(lease).and_modify(|mine| mine.must_look = true);
     }
 
     fn next_order(&mut self) -> Order {
@@ -616,6 +641,7 @@ impl Client {
                 && !self.planted.has(Bug::WipeUnnoticed)
             {
                 self.forget(heard);
+                self.mine.values_mut().for_each(|mine| mine.lost = true);
             }
             if let Some(meta) = record.meta() {
                 self.longest = meta.longest;
@@ -698,18 +724,22 @@ impl Client {
         let noted = self.records.get(&Key::Ttls).and_then(Record::ttls);
         let noted = noted.into_iter().flat_map(|ttls| ttls.uses.iter().map(|used| used.ttl)).max();
         let known = self.longest.max(noted.unwrap_or_default()).max(op.opens_for().unwrap_or_default());
-        if record.value.is_none() && op.lost_nothing.is_none() {
+        let lost_nothing = op.lost_nothing == Some(record.version);
+        if let Some(new) = record.meta().filter(|meta| meta.life == heard.life).and_then(Meta::new_quarantine)
+            && !lost_nothing
+        {
             // Whoever does not say for how long its own lease is to live cannot tell how far back others may rely.
-            let own = op.opens_for().unwrap_or(LONGEST_TTL);
-            return Some(Step::LostNothing(own.max(known)));
-        }
-        let chance = (env.chance, env.chance as u64);
-        match contact::arrive(record, heard.life, (before, known, lasts), op.lost_nothing, chance) {
-            Some(Decision::Commit(change, ())) => {
-                let changes = vec![(None, *change, PartAnswer::Onward)];
-                Some(self.committing(env, op, changes))
+            let within = op.opens_for().unwrap_or(LONGEST_TTL).max(known);
+            if self.may_have_lost.is_none_or(|(mark, asked)| mark != new.mark || within < asked) {
+                op.asked = Some((record.version, new.mark, within));
+                return Some(Step::LostNothing(within));
             }
-            _ => {
+        }
+        let (secret, mark) = (env.chance, env.chance as u64);
+        let arrival = Arrival { before, known, lasts, lost_nothing, secret, mark };
+        match contact::arrive(record, heard.life, &arrival) {
+            Some(change) => Some(self.committing(env, op, vec![(None, change, PartAnswer::Onward)])),
+            None => {
                 self.before = None;
                 None
             }
@@ -763,8 +793,10 @@ impl Client {
         }
         op.verified = false;
         for (part, said, expected) in core::mem::take(&mut op.verify) {
+            // What this look has shown, not what an older answer has put in its place.
+            let view = self.view(env, op);
             let holds = |(key, version): &(Key, Version)| {
-                self.records.get(key).is_some_and(|record| record.version == *version)
+                view.get(key).is_some_and(|record| view.is_fresh(record) && record.version == *version)
             };
             if expected.iter().all(holds) {
                 op.parts[part] = Part::Settled(said);
@@ -885,6 +917,15 @@ impl Client {
         let (id, seq) = (request.lease, request.seq);
         let nothing = OwnLease::default();
         let mine = self.mine.get(&id).unwrap_or(&nothing);
+        if mine.lost && !matches!(request.call, Call::Close(_)) {
+            return Decision::Say(PartAnswer::Said(Said::Gone));
+        }
+        if let Call::Claim(wants) = &request.call
+            && mine.unreleased.contains(&wants[part].resource)
+            && let Some(change) = leaving(view, id, &wants[part].resource)
+        {
+            return Decision::First(vec![change]);
+        }
         match &request.call {
             Call::Open { ttl, label, metadata } => {
                 leases::open(view, &Opening { id, ttl: *ttl, label, metadata, witness }).map(PartAnswer::Said)
@@ -975,8 +1016,9 @@ impl Client {
         if owned_only {
             scan.names.retain(|name| !given_up(name));
         }
+        let batch = BATCH.min(self.capabilities.most_changes.max(1));
         loop {
-            let some = &scan.names[scan.seen..(scan.seen + BATCH).min(scan.names.len())];
+            let some = &scan.names[scan.seen..(scan.seen + batch).min(scan.names.len())];
             let mut keys: BTreeSet<Key> =
                 [Key::Lease(lease)].into_iter().filter(|key| !view.has_fresh(key)).collect();
             keys.extend(some.iter().filter(unread).map(|name| Key::Resource(name.clone())));
@@ -986,6 +1028,14 @@ impl Client {
             }
             if some.is_empty() {
                 break;
+            }
+            if is_held && !self.capabilities.together && scan.anew == scan.seen {
+                // The store does not compare lives: what a commit of another one expects must not be there any more.
+                let anew: Vec<_> = some.iter().filter_map(|name| written_anew(view, lease, name)).collect();
+                scan.anew += some.len();
+                op.scan = Some(scan);
+                op.fresh_from = self.next_order();
+                return Some(self.committing(env, op, anew));
             }
             let seats = some.iter().filter_map(|name| {
                 let (_, resource) = view.resource(name)?;
@@ -1004,7 +1054,8 @@ impl Client {
         let seats = scan.seats.into_iter();
         if is_held {
             let lives = matches!(view.standing(lease), Some(Standing::Alive(_) | Standing::RunOut(_)));
-            let dead = !lives || view.lease(lease).is_some_and(|(_, lease)| lease.is_adopted());
+            let lost = self.mine.get(&lease).is_some_and(|mine| mine.lost);
+            let dead = lost || !lives || view.lease(lease).is_some_and(|(_, lease)| lease.is_adopted());
             let held = seats.map(|(resource, seat)| Holding {
                 resource,
                 ticket: seat.grant.ticket,
@@ -1047,6 +1098,7 @@ impl Client {
             let sending = Sending { change, version, revisions };
             if let Some(lease) = op.lease() {
                 self.doubt(order, lease, &sending);
+                self.must_look_after(lease, &sending);
             }
             op.wrote.extend(part.map(|_| version));
             sent.push((part, sending, said));
@@ -1089,6 +1141,15 @@ impl Client {
         for (name, version) in resources_of(sending) {
             let mine = self.mine.entry(lease).or_default();
             mine.doubts.entry(name.clone()).or_default().push((version, order));
+        }
+    }
+
+    /// A renewal takes back that there are more notices than fit: whatever becomes of it, they have to be looked for.
+    fn must_look_after(&mut self, lease: LeaseId, sending: &Sending) {
+        let key = Key::Lease(lease);
+        let more = self.records.get(&key).and_then(Record::lease).is_some_and(|lease| lease.all);
+        if more && sending.change.put.iter().any(|(put, _)| *put == key) {
+            self.mine.entry(lease).or_default().must_look = true;
         }
     }
 
@@ -1190,7 +1251,7 @@ impl Client {
                 // What does not fit into this answer comes with the next.
                 let room = NOTICES.saturating_sub(notices.len()).min(mine.found.len());
                 notices.extend(mine.found.drain(..room));
-                Said::Kept { notices, more: more || !mine.found.is_empty() }
+                Said::Kept { notices, more: mine.must_look || !mine.found.is_empty() }
             }
             (Call::Claim(wants), Said::Claimed(claimed)) => {
                 for (want, claimed) in wants.iter().zip(&claimed) {
@@ -1205,6 +1266,7 @@ impl Client {
     /// An ownership begins without the notices of those before it, however they ended.
     fn begins(&mut self, lease: LeaseId, resource: &ResourceName, claimed: Claimed) {
         let Claimed::Granted(grant) = claimed else { return };
+        self.mine.entry(lease).or_default().unreleased.remove(resource);
         let known = self.records.get(&Key::Lease(lease)).and_then(Record::lease);
         let stands =
             known.is_none_or(|lease| lease.notices.iter().any(|notice| notice.resource == *resource));
@@ -1246,9 +1308,6 @@ impl Operation {
 
     /// What a worker asks is answered as of one life of the store: what an earlier one has said is asked again.
     fn live_in(&mut self, life: Option<Incarnation>) {
-        if self.life != life {
-            self.lost_nothing = None;
-        }
         if self.life != life && matches!(self.act, Act::Call(..)) {
             self.parts.fill(Part::Open);
             (self.scan, self.verified) = (None, false);
@@ -1392,6 +1451,14 @@ fn leaving(view: View<'_>, id: LeaseId, name: &ResourceName) -> Option<Change> {
         Decision::Commit(change, _) => Some(*change),
         _ => None,
     }
+}
+
+/// Writes a resource as it is.
+fn written_anew(view: View<'_>, id: LeaseId, name: &ResourceName) -> Option<Sendable> {
+    let (record, resource) = view.resource(name)?;
+    let unchanged = resource.cloned().unwrap_or_else(|| tickets::nobodys(id));
+    let change = Change::of(Key::Resource(name.clone()), record.version, unchanged);
+    Some((None, Change { essential: true, urgent: true, ..change }, PartAnswer::Onward))
 }
 
 fn resources_of(sending: &Sending) -> impl Iterator<Item = (&ResourceName, Version)> {

@@ -87,8 +87,10 @@ fn note_ttl(
     if lately && longest == meta.longest {
         return None;
     }
+    let noted = noted.is_some();
     use_ttl(&mut ttls, ttl);
-    if longest == meta.longest {
+    // One that is not noted may be about to be dropped: whoever does that must not find the namespace's record unchanged.
+    if noted && longest == meta.longest {
         let change = Change::of(Key::Ttls, record.version, ttls);
         return Some(change.expecting(Key::Meta, meta_record.version));
     }

@@ -59,6 +59,13 @@ pub struct Meta {
     pub rest: Rest,
 }
 
+impl Meta {
+    /// The quarantine of a namespace that was new to whoever made it: it is not needed if the store has lost nothing.
+    pub(super) fn new_quarantine(&self) -> Option<&Quarantine> {
+        self.quarantine.as_ref().filter(|quarantine| quarantine.from.is_none())
+    }
+}
+
 /// Nothing is granted until one longest ttl has passed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Quarantine {

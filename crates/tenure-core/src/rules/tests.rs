@@ -3,6 +3,7 @@
 mod attacks;
 mod client;
 mod contact;
+mod found;
 mod ownership;
 mod world;
 

@@ -149,7 +149,7 @@ pub(super) fn release(
 }
 
 /// A resource that is written only so that it exists: the first claim sets K.
-fn nobodys(id: LeaseId) -> Resource {
+pub(super) fn nobodys(id: LeaseId) -> Resource {
     Resource::new(1, SetBy { opened: Some(crate::moment::StoreTime::from_micros(0)), lease: id })
 }
 

@@ -236,14 +236,18 @@ impl Store {
         (Fate::Done(stamp), applied)
     }
 
-    /// A quarantine lasts for the longest ttl, by any clock.
+    /// A quarantine lasts for the longest ttl, by any clock; that of a new namespace ends at once if nothing was ever lost.
     fn note_quarantine(&mut self, at: Real, after: &Meta) -> Option<String> {
         if let Some(quarantine) = &after.quarantine {
             self.quarantines.entry(quarantine.mark).or_insert(at);
             return None;
         }
         let Value::Meta(before) = &self.records.get(&Key::Meta)?.value else { return None };
-        let began = self.quarantines.get(&before.quarantine.as_ref()?.mark)?;
+        let quarantine = before.quarantine.as_ref()?;
+        if quarantine.from.is_none() && self.lost_nothing() {
+            return None;
+        }
+        let began = self.quarantines.get(&quarantine.mark)?;
         let lasted = Duration::from_micros(at - began);
         let least = before.longest * 88 / 100;
         (lasted < least).then(|| format!("a quarantine of {:?} is over after {lasted:?}", before.longest))

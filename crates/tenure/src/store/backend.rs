@@ -45,8 +45,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// called again.
     fn listen(&self) -> Pending<'_, (Arc<dyn Subscriptions>, Signals)>;
 
-    /// Asked where there is no `meta` record: can the store show that it never lost any data of this namespace,
-    /// looking back `within`? If so, it grants at once; else after a quarantine.
+    /// Asked when somebody has just made the `meta` record of a new namespace: can the store show that it never lost any
+    /// data of this namespace, looking back `within`? If so, it grants at once; else after a quarantine.
     fn lost_nothing(&self, within: Duration) -> Pending<'_, bool>;
 
     /// What the store's configuration takes away from the promises, as of now.

@@ -341,7 +341,11 @@ impl<B: Backend> Inner<B> {
             }
             (Call::Renew, Said::Kept { more: true, .. }) if self.client().must_look(lease) => {
                 let inner = self.clone();
-                tokio::spawn(async move { inner.run(Act::Wishes(lease)).await });
+                tokio::spawn(async move {
+                    if inner.run(Act::Wishes(lease)).await.is_err() {
+                        inner.client().look_again(lease);
+                    }
+                });
             }
             (Call::Open { .. }, Said::Opened) => self.look_after(),
             (Call::Renew, Said::Kept { .. }) => self.look_after(),

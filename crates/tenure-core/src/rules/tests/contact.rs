@@ -1,6 +1,6 @@
 //! What is written on the first contact with a store, or with another life of it.
 
-use super::super::contact::{Before, arrive};
+use super::super::contact::{Arrival, Before, arrive};
 use super::*;
 use crate::moment::Moment;
 
@@ -12,12 +12,7 @@ const SECRET: u128 = 50;
 const DRAWN: (u128, u64) = (60, 6);
 
 /// What a process writes that knows of a ttl of 15 s, in life 2.
-fn written(
-    meta: Option<Meta>,
-    before: Option<Before>,
-    lasts: bool,
-    lost_nothing: Option<bool>,
-) -> Option<Meta> {
+fn written(meta: Option<Meta>, before: Option<Before>, lasts: bool, lost_nothing: bool) -> Option<Meta> {
     let (at, now) = (Moment::new(TTL, TTL), StoreTime::from_micros(9_000_000));
     let asked = Some(Order(1));
     let (arrived, turned_back) = (Order(2), None);
@@ -27,15 +22,13 @@ fn written(
         Found { key, version: VERSION, revision: 1, stamp, value: meta.map(Value::from) },
         seen,
     );
-    match arrive(&record, LIFE, (before, TTL, lasts), lost_nothing, DRAWN)? {
-        change::Decision::Commit(change, ()) => {
-            assert_eq!(change.expect, [(Key::Meta, VERSION)]);
-            assert!(change.urgent, "nothing is decided before it");
-            match change.put.into_iter().next() {
-                Some((Key::Meta, Some(Value::Meta(meta)))) => Some(meta),
-                other => panic!("{other:?}"),
-            }
-        }
+    let (secret, mark) = DRAWN;
+    let arrival = Arrival { before, known: TTL, lasts, lost_nothing, secret, mark };
+    let change = arrive(&record, LIFE, &arrival)?;
+    assert_eq!(change.expect, [(Key::Meta, VERSION)]);
+    assert!(change.urgent, "nothing is decided before it");
+    match change.put.into_iter().next() {
+        Some((Key::Meta, Some(Value::Meta(meta)))) => Some(meta),
         other => panic!("{other:?}"),
     }
 }
@@ -60,19 +53,37 @@ fn before(life: Incarnation, secret: Option<u128>, longest: Duration) -> Option<
 }
 
 #[test]
-fn a_store_without_data_begins_with_a_quarantine_unless_nothing_can_have_been_lost() {
-    let (lost_nothing, may_have_lost) = (Some(true), Some(false));
-    for (before, lost_nothing, longest, quarantine) in [
-        (None, lost_nothing, TTL, None),
-        (None, may_have_lost, TTL, begun(None)),
+fn a_store_without_data_begins_with_a_quarantine() {
+    for (before, longest, quarantine) in [
+        (None, TTL, begun(None)),
         // The process knows of data in another life, or of others in this one.
-        (before(EARLIER, None, TTL * 4), lost_nothing, TTL * 4, begun(Some(EARLIER))),
-        (before(LIFE, Some(SECRET), TTL * 4), lost_nothing, TTL * 4, begun(Some(LIFE))),
+        (before(EARLIER, None, TTL * 4), TTL * 4, begun(Some(EARLIER))),
+        (before(LIFE, Some(SECRET), TTL * 4), TTL * 4, begun(Some(LIFE))),
         // It knows of none.
-        (before(LIFE, None, TTL * 4), lost_nothing, TTL, None),
+        (before(LIFE, None, TTL * 4), TTL, begun(None)),
     ] {
         let expected = Meta { secret: DRAWN.0, floor: Token(0), ..meta(LIFE, longest, quarantine) };
-        assert_eq!(written(None, before, true, lost_nothing), Some(expected), "{before:?}, {lost_nothing:?}");
+        assert_eq!(written(None, before, true, true), Some(expected), "{before:?}");
+    }
+}
+
+#[test]
+fn the_quarantine_of_a_new_namespace_ends_when_the_store_has_lost_nothing_and_no_other_does() {
+    let other = Incarnation(9);
+    for (found, before, lost_nothing, expected) in [
+        (begun(None), None, true, Some(meta(LIFE, TTL, None))),
+        (begun(None), None, false, None),
+        (standing(other), None, true, None),
+        (None, None, true, None),
+        // The process knows of data in another life.
+        (begun(None), before(EARLIER, None, TTL), true, Some(meta(LIFE, TTL, begun(Some(EARLIER))))),
+    ] {
+        let found = meta(LIFE, TTL, found);
+        assert_eq!(
+            written(Some(found.clone()), before, true, lost_nothing),
+            expected,
+            "{found:?}, {before:?}"
+        );
     }
 }
 
@@ -86,7 +97,7 @@ fn another_life_of_a_store_begins_with_a_quarantine_for_the_longest_ttl_that_is_
     ] {
         let found = meta(EARLIER, TTL * 2, standing(Incarnation(0)));
         let expected = meta(LIFE, longest, begun(Some(from)));
-        assert_eq!(written(Some(found), before, true, None), Some(expected), "{before:?}");
+        assert_eq!(written(Some(found), before, true, false), Some(expected), "{before:?}");
     }
 }
 
@@ -107,6 +118,6 @@ fn in_a_life_that_others_know_already_a_quarantine_begins_unless_one_that_is_lon
         (known(None), before(LIFE, Some(SECRET), TTL), true, None),
         (known(None), before(LIFE, Some(SECRET + 1), TTL), true, anew(LIFE)),
     ] {
-        assert_eq!(written(found.clone(), before, lasts, None), expected, "{found:?}, {before:?}, {lasts}");
+        assert_eq!(written(found.clone(), before, lasts, false), expected, "{found:?}, {before:?}, {lasts}");
     }
 }

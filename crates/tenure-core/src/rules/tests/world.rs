@@ -126,11 +126,18 @@ impl World {
         self.find(key).version
     }
 
+    /// Whether the store compares this record when it applies the change.
+    fn compares(&self, change: &Change, key: &Key) -> bool {
+        self.capabilities.together || change.put.iter().any(|(put, _)| put == key)
+    }
+
     /// Compares and swaps. Says which of the changes were applied.
     pub(super) fn apply(&mut self, sendings: &[Sending]) -> Vec<bool> {
         let mut applied = Vec::new();
         for Sending { change, version, revisions } in sendings {
-            let fits = change.expect.iter().all(|(key, expected)| self.version(key) == *expected);
+            let compared = |(key, _): &&(Key, Version)| self.compares(change, key);
+            let fits =
+                change.expect.iter().filter(compared).all(|(key, expected)| self.version(key) == *expected);
             let done = fits && self.time().is_none_or(|now| change.window.contains(now));
             if done {
                 for ((key, value), revision) in change.put.iter().zip(revisions) {
@@ -157,15 +164,17 @@ impl World {
     }
 
     pub(super) fn commit(&mut self, life: Incarnation, sendings: &[Sending]) -> Vec<Fate> {
-        let applied = match life == self.life {
+        // A store that swaps records one by one compares only those that it writes, and no life.
+        let applied = match life == self.life || !self.capabilities.together {
             true => self.apply(sendings),
             false => vec![false; sendings.len()],
         };
         let fate = |(sending, applied): (&Sending, bool)| match applied {
             true => Fate::Done(self.time()),
             false => {
-                let differ =
-                    sending.change.expect.iter().filter(|(key, version)| self.version(key) != *version);
+                let differ = sending.change.expect.iter().filter(|(key, version)| {
+                    self.compares(&sending.change, key) && self.version(key) != *version
+                });
                 Fate::Conflict(differ.map(|(key, _)| self.find(key)).collect())
             }
         };

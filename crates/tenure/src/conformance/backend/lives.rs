@@ -144,7 +144,7 @@ pub async fn after_a_restart_a_listener_hears_or_knows_that_it_does_not(mut fixt
     assert_eq!(again.next().await.text.as_str(), "anew");
 }
 
-/// Who finds no `meta` record asks whether there was one.
+/// Who finds no `meta` record makes one, and asks whether there was one before.
 pub async fn a_store_that_lost_data_does_not_say_that_it_lost_nothing(mut fixture: impl BackendFixture) {
     let store = Handle::of(&fixture).await;
     let hour = Duration::from_secs(3600);

@@ -236,11 +236,12 @@ impl RedisBackend {
         }
     }
 
-    /// How many keys of the namespace exist, of those whose names are known, and what the server tells about itself.
+    /// How many keys of the namespace exist, of those whose names are known, and what the server tells about itself. The
+    /// record of the namespace is not counted: it is there when somebody asks whether anything was lost.
     async fn info(&self) -> Result<(usize, Info), Failure> {
         let mut keys = vec![self.key(EARLIER)];
         keys.extend(self.common_keys());
-        keys.extend([Key::Meta, Key::Ttls].map(|key| self.key(key_name(&key))));
+        keys.push(self.key(key_name(&Key::Ttls)));
         let (earlier, existing, info): (bool, usize, Value) = self.run(&INFO, &keys, &[]).await?.rest;
         if earlier {
             return Err(Failure::Other(Error::refused(format!(
