@@ -256,7 +256,7 @@ impl Writer {
         if let Some(told) = told {
             self.hex("life", told.life.0);
             self.put("version", told.version.0);
-            self.put("record", told.text.as_str());
+            self.raw("record", told.text.as_str());
         }
     }
 
@@ -437,7 +437,7 @@ impl Reader<'_> {
     }
 
     fn told(&mut self) -> Read<Option<Told>> {
-        let Some(record) = self.maybe_text("record")? else { return Ok(None) };
+        let Some(record) = self.maybe_raw("record") else { return Ok(None) };
         let (life, version) = (Incarnation(self.hex("life")?), Version(self.drawn("version")?));
         Ok(Some(Told { life, version, text: record.into() }))
     }
@@ -552,8 +552,9 @@ pub(crate) struct Told {
     pub(crate) text: Text,
 }
 
-/// Writes a signal down. The record in it is left out where the text would be longer than `most` bytes.
-pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
+/// Writes a signal down. The record in it is left out where the text would be longer than `most` bytes; nothing is written if
+/// it would say nothing then.
+pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Option<Text> {
     let write = |with_record: bool| {
         Writer::object(|write| match spoken {
             Spoken::Look { resource, after, told } => {
@@ -577,7 +578,11 @@ pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Text {
         })
     };
     let whole = write(true);
-    if whole.len() <= most { whole.into() } else { write(false).into() }
+    match spoken {
+        _ if whole.len() <= most => Some(whole.into()),
+        Spoken::Changed { .. } => None,
+        _ => Some(write(false).into()),
+    }
 }
 
 /// Reads a signal; nothing if it is none of ours.
@@ -629,6 +634,23 @@ mod tests {
             ["", "meta/", "lease/1f", "lease/+0000000000000000000000000000001f", "resource/", "x/y"]
         {
             assert_eq!(key_of(stranger), None, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_left_out_of_a_signal_that_would_be_too_long() {
+        let resource = ResourceName::new("r").expect("a name");
+        let told = Told { life: Incarnation(1), version: Version(2), text: r#"{"rev":1}"#.into() };
+        let look = |told| Spoken::Look { resource: resource.clone(), after: Duration::ZERO, told };
+        let changed = Spoken::Changed { resource: resource.clone(), told: told.clone() };
+        for (spoken, short) in [(look(Some(told)), Some(look(None))), (changed, None)] {
+            let whole = encode_signal(&spoken, usize::MAX).expect("there is room");
+            let length = whole.as_str().len();
+
+            assert_eq!(decode_signal(whole.as_str()), Some(spoken.clone()));
+            assert_eq!(encode_signal(&spoken, length).as_ref(), Some(&whole));
+            let left = encode_signal(&spoken, length - 1).map(|text| decode_signal(text.as_str()));
+            assert_eq!(left, short.map(Some));
         }
     }
 

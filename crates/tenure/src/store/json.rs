@@ -148,6 +148,11 @@ impl<'a> Reader<'a> {
         self.value(name, "text")
     }
 
+    /// Whatever it is, as it was written.
+    pub(super) fn maybe_raw(&mut self, name: &str) -> Option<&'a str> {
+        self.take(name)
+    }
+
     pub(super) fn hex(&mut self, name: &str) -> Read<u128> {
         let text: &str = present(self.value(name, "a hexadecimal number")?, name)?;
         u128::from_str_radix(text, 16).map_err(|_| format!("`{name}` is not a hexadecimal number"))

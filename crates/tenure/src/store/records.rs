@@ -256,8 +256,7 @@ impl<B: Backend> Inner<B> {
                 (channels, Spoken::Look { resource: resource.clone(), after: *after, told: told(resource) })
             }
             Signal::Changed(lease, resource) => {
-                // Without the record it would say nothing.
-                let told = told(resource).filter(|told| told.text.as_str().len() * 2 < most)?;
+                let told = told(resource)?;
                 (vec![secret.lease(*lease)], Spoken::Changed { resource: resource.clone(), told })
             }
             Signal::Ended(lease) => (vec![secret.end(*lease)], Spoken::Ended(*lease)),
@@ -269,7 +268,7 @@ impl<B: Backend> Inner<B> {
                 (vec![channel], Spoken::Message { message, number: *number })
             }
         };
-        Some(backend::Signal { to, text: codec::encode_signal(&spoken, most) })
+        Some(backend::Signal { to, text: codec::encode_signal(&spoken, most)? })
     }
 
     async fn call(self: &Arc<Self>, request: &Request) -> Result<Answer, Error> {
