@@ -159,6 +159,7 @@ pub struct Client {
     records: BTreeMap<Key, Record>,
     /// The longest ttl of the namespace, as far as this process knows: it outlives the record that says it.
     longest: Duration,
+    /// The store's wall clock as this life has shown it: tokens of data that were lost in an earlier one are below it.
     wall: Option<(u64, Moment)>,
     /// Raised with everything that is begun, sent or heard.
     order: Order,
@@ -570,9 +571,7 @@ impl Client {
     /// Notes from which life an answer came. One of an earlier life that comes late says nothing any more.
     fn hear(&mut self, env: &Env, sent: Order, shown: Shown) -> bool {
         let order = self.next_order();
-        if let Some(wall) = shown.wall {
-            self.wall = Some((wall, env.at));
-        }
+        let wall = self.wall_now(env);
         match &mut self.life {
             Some(heard) if heard.life == shown.life => {
                 let before = core::mem::replace(&mut heard.now, shown.now);
@@ -582,6 +581,10 @@ impl Client {
                     let seen_before = self.records.values_mut().filter(|record| sent > record.seen.arrived);
                     seen_before.for_each(|record| record.turn_back(env.at, now));
                 }
+                // An answer that comes late shows an earlier time.
+                if let Some(shown) = shown.wall {
+                    self.wall = Some((wall.map_or(shown, |wall| wall.max(shown)), env.at));
+                }
                 true
             }
             Some(heard) if sent < heard.since => false,
@@ -590,6 +593,7 @@ impl Client {
                 if let Some(before) = heard.replace(next) {
                     self.forget(before);
                 }
+                self.wall = shown.wall.map(|wall| (wall, env.at));
                 true
             }
         }
@@ -642,6 +646,7 @@ impl Client {
             {
                 self.forget(heard);
                 self.mine.values_mut().for_each(|mine| mine.lost = true);
+                self.wall = shown.wall.map(|wall| (wall, env.at));
             }
             if let Some(meta) = record.meta() {
                 self.longest = meta.longest;
@@ -684,21 +689,24 @@ impl Client {
         }
     }
 
+    /// What the store's wall clock shows at least, if it tells.
+    fn wall_now(&self, env: &Env) -> Option<u64> {
+        let (wall, at) = self.wall?;
+        Some(wall.saturating_add(u64::try_from(env.at.shortest_since(at).as_micros()).unwrap_or(0)))
+    }
+
     fn view(&self, env: &Env, op: &Operation) -> View<'_> {
         let judged_by = match &op.act {
             Act::Call(request, _) => request.judged_by,
             _ => None,
         };
-        let wall = self.wall.map_or(env.wall, |(wall, at)| {
-            wall.saturating_add(u64::try_from(env.at.shortest_since(at).as_micros()).unwrap_or(0))
-        });
         View {
             records: &self.records,
             planted: self.planted,
             at: env.at,
             fresh_from: op.fresh_from,
             judged_by,
-            wall,
+            wall: self.wall_now(env).unwrap_or(env.wall),
             chance: env.chance as u64,
         }
     }

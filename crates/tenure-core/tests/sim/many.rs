@@ -38,7 +38,7 @@ impl Setting {
         let few = if cfg!(debug_assertions) { 40 } else { 400 };
         let (first, seeds) = match number("TENURE_SIM_SEED") {
             Some(seed) => (seed, 1),
-            None => (0, number("TENURE_SIM_SEEDS").unwrap_or(few)),
+            None => (number("TENURE_SIM_FROM").unwrap_or(0), number("TENURE_SIM_SEEDS").unwrap_or(few)),
         };
         let grants = number("TENURE_SIM_GRANTS");
         let limit = Duration::from_secs(number("TENURE_SIM_SECONDS").unwrap_or(3600));

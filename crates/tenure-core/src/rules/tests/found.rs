@@ -278,6 +278,37 @@ fn an_eviction_that_spans_two_lives_leaves_nobody_that_goes_on() {
     assert!(told || !other, "B owns, and A was never told; the operator was told {reply:?}");
 }
 
+// S2. Every store. The store falls back to data from before a grant, in another life. A's process hears of it; then an answer
+// comes from long before.
+#[test]
+fn an_answer_of_an_earlier_life_that_comes_late_does_not_make_a_token_fall() {
+    let mut world = World::owned_by_a();
+    world.release(A);
+    let mut client = world.client(A);
+    let request = world.request(A, Call::Held);
+    let mut late = client.begin(&world.env(), Act::Call(request, None));
+    let (shown, found) = world.next_read(&mut client, &mut late);
+    world.clients.insert(A, client);
+    let saved = world.records.clone();
+    world.pass(SECOND * 5);
+    let lost = granted(world.claim(B)).token;
+
+    (world.records, world.life) = (saved, Incarnation(2));
+    world.renew(A);
+    world.held(A);
+    assert_eq!(waits(world.claim(A)).why, Why::Quarantine);
+    world.pass(TTL);
+    world.renew(A);
+    let mut client = world.client(A);
+    client.read(&world.env(), &mut late, shown, found);
+    world.clients.insert(A, client);
+    world.count();
+
+    let token = granted(world.claim(A)).token;
+    assert_eq!(world.count().reads, 0, "it rests on what was shown before");
+    assert!(token > lost, "{token:?} after {lost:?}");
+}
+
 // S6. Every store. A gives up r and s in one request. Somebody with a newer library has just written r in a form that A cannot
 // read, and writes it later in the old form again.
 #[test]

@@ -198,7 +198,7 @@ fn the_token_grows_also_when_the_wall_clock_goes_back_or_stands_still() {
     let after_a_step_back = granted(store.claim(a)).token;
     store.release(a);
     store.world.wall = after_a_step_back.0 + 5;
-    store.renew(a);
+    store.world.call(a, Call::Held);
     let caught_up = granted(store.claim(a)).token;
 
     assert_eq!(after_a_step_back, Token(first.0 + 1));
