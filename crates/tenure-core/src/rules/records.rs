@@ -600,10 +600,12 @@ impl Resource {
     }
 }
 
-/// What a worker is told about one of its ownerships. A stronger notice that stands already stays.
+/// What a worker is told about one of its ownerships. A stronger notice that stands already stays, and so does one about a
+/// later ownership: whoever tells of an earlier one has not seen its end.
 pub(super) fn notify(lease: &mut Lease, resource: &ResourceName, token: Token, wish: Wish) {
     let room = lease.notices.len() < MOST_NOTICES;
     match lease.notices.iter_mut().find(|notice| notice.resource == *resource) {
+        Some(standing) if standing.token > token => {}
         Some(standing) if standing.token == token => standing.wish = standing.wish.max(wish),
         Some(standing) => (standing.token, standing.wish) = (token, wish),
         // An eviction is told by name however many there are: its seat may still stand while the worker looks.
@@ -614,8 +616,8 @@ pub(super) fn notify(lease: &mut Lease, resource: &ResourceName, token: Token, w
     }
 }
 
-/// Whether the worker was told of this wish, or will look at all of them.
+/// Whether the worker was told of this wish, or of one about a later ownership, or will look at all of them.
 pub(super) fn is_told(lease: &Lease, resource: &ResourceName, token: Token, wish: Wish) -> bool {
-    let told = |notice: &Notice| notice.resource == *resource && notice.token == token && notice.wish >= wish;
+    let told = |notice: &Notice| notice.resource == *resource && (notice.token, notice.wish) >= (token, wish);
     lease.all || lease.notices.iter().any(told)
 }

@@ -309,6 +309,29 @@ fn an_answer_of_an_earlier_life_that_comes_late_does_not_make_a_token_fall() {
     assert!(token > lost, "{token:?} after {lost:?}");
 }
 
+// An eviction that its owner never hears of. Every store. A was asked to step down, did, and owns again. It is evicted; then B,
+// which has seen nothing since the first wish, knocks.
+#[test]
+fn who_has_not_seen_an_eviction_does_not_take_its_notice_back() {
+    let mut world = World::owned_by_a();
+    let first = world.resource().token;
+    assert_eq!(world.act(Act::Ask(name(), first, None)), Reply::Asked(Asked::Done));
+    let outdated = world.find(&Key::Resource(name()));
+    world.release(A);
+    let second = granted(world.claim(A)).token;
+    world.renew(A);
+    assert_eq!(world.act(Act::Evict(name(), second)), Reply::Asked(Asked::Done));
+
+    let (now, written) = (world.find(&Key::Resource(name())), world.find(&Key::Lease(A)));
+    assert_eq!(notices(world.renew(A)), [(second, Wish::Evicted)]);
+    world.records.insert(written.key.clone(), written);
+    world.records.insert(outdated.key.clone(), outdated);
+    world.claim(B); // knocks
+    world.records.insert(now.key.clone(), now);
+
+    assert_eq!(notices(world.renew(A)), [(second, Wish::Evicted)]);
+}
+
 // S6. Every store. A gives up r and s in one request. Somebody with a newer library has just written r in a form that A cannot
 // read, and writes it later in the old form again.
 #[test]
