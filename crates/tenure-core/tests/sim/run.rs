@@ -1,7 +1,6 @@
 //! One seed from beginning to end: a storm, then calm, then a look at whether all goes on.
 
-use tenure_core::rules::Place;
-use tenure_core::{Input, Label, Planted, ResourceName, Token};
+use tenure_core::{Input, Label, LeaseId, Planted, ResourceName, Token};
 
 use crate::actor::Actor;
 use crate::check::Violation;
@@ -73,12 +72,10 @@ fn all_is_owned(world: &mut World) {
             .map(|own| own.token)
             .collect();
         believed.sort();
-        // A store without a clock cannot tell who among the owners is dead.
-        let lives = |label: &Label| {
-            world.plan.clock || world.actors.iter().any(|actor| !actor.crashed && actor.label == *label)
-        };
-        let written = view.owners.iter().filter(|owner| lives(&owner.worker));
-        let mut written: Vec<Token> = written.map(|owner| owner.grant.token).collect();
+        // A ticket of a dead lease that nobody wants stays until somebody looks.
+        let seats = world.store.resource(&resource).into_iter().flat_map(|resource| &resource.seats);
+        let written = seats.filter(|seat| living(world, seat.lease).is_some());
+        let mut written: Vec<Token> = written.map(|seat| seat.grant.token).collect();
         written.sort();
         let differ = believed != written || queue(world, &resource).len() != others.len();
         if owners.len() != expected || beyond || differ {
@@ -117,13 +114,14 @@ fn await_start(world: &mut World, resource: &ResourceName, limit: u64) -> Option
 
 /// Who waits and lives, in the store's order.
 fn queue(world: &World, resource: &ResourceName) -> Vec<Label> {
-    let living = |place: &Place| {
-        let actors = world.actors.iter().filter(|actor| !actor.crashed);
-        let mut same = actors.filter(|actor| actor.worker.lease() == Some(place.lease));
-        same.next().map(|actor| actor.label.clone())
-    };
-    let resource = world.store.resource(resource);
-    resource.into_iter().flat_map(|resource| &resource.queue).filter_map(living).collect()
+    let queue = world.store.resource(resource).into_iter().flat_map(|resource| &resource.queue);
+    queue.filter_map(|place| living(world, place.lease)).collect()
+}
+
+/// Whose lease it is now.
+fn living(world: &World, lease: LeaseId) -> Option<Label> {
+    let mut actors = world.actors.iter().filter(|actor| !actor.crashed);
+    actors.find(|actor| actor.worker.lease() == Some(lease)).map(|actor| actor.label.clone())
 }
 
 /// Fails unless somebody, or `next` if that is known, started by the time that is allowed.
