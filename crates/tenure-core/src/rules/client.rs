@@ -571,7 +571,6 @@ impl Client {
     /// Notes from which life an answer came. One of an earlier life that comes late says nothing any more.
     fn hear(&mut self, env: &Env, sent: Order, shown: Shown) -> bool {
         let order = self.next_order();
-        let wall = self.wall_now(env);
         match &mut self.life {
             Some(heard) if heard.life == shown.life => {
                 let before = core::mem::replace(&mut heard.now, shown.now);
@@ -582,8 +581,10 @@ impl Client {
                     seen_before.for_each(|record| record.turn_back(env.at, now));
                 }
                 // An answer that comes late shows an earlier time.
-                if let Some(shown) = shown.wall {
-                    self.wall = Some((wall.map_or(shown, |wall| wall.max(shown)), env.at));
+                if let Some(wall) = shown.wall
+                    && self.wall.is_none_or(|(latest, _)| latest <= wall)
+                {
+                    self.wall = Some((wall, env.at));
                 }
                 true
             }
@@ -689,7 +690,7 @@ impl Client {
         }
     }
 
-    /// What the store's wall clock shows at least, if it tells.
+    /// What the store's wall clock shows by now, if it tells.
     fn wall_now(&self, env: &Env) -> Option<u64> {
         let (wall, at) = self.wall?;
         Some(wall.saturating_add(u64::try_from(env.at.shortest_since(at).as_micros()).unwrap_or(0)))
