@@ -219,7 +219,7 @@ pub struct Operation {
     parts: Vec<Part>,
     /// Set after a conflict, if there are many parts: which one is tried first.
     crowded: Option<usize>,
-    /// What the store was asked: whether it has lost nothing, at this version and mark of a new quarantine, for so long.
+    /// The store was asked whether it has lost nothing for so long, at this version and mark of a new quarantine.
     asked: Option<(Version, u64, Duration)>,
     /// The version at which it has shown that it has.
     lost_nothing: Option<Version>,

@@ -41,8 +41,7 @@ pub(super) fn arrive(record: &Record, life: Incarnation, arrival: &Arrival) -> O
     let brought = before.map_or(Duration::ZERO, |before| before.longest);
     let quarantine = |from| Some(Quarantine { since: None, mark: arrival.mark, from, rest: Rest::new() });
     let meta = match (record.meta(), before) {
-        // Also in a store that has lost nothing: whether it has is asked when this stands. What was asked before it might be
-        // untrue by then.
+        // Also in a store that has lost nothing: it is asked when this stands. An earlier answer might be untrue by then.
         (None, before) => Meta {
             life,
             longest: brought.max(arrival.known),

@@ -552,8 +552,8 @@ pub(crate) struct Told {
     pub(crate) text: Text,
 }
 
-/// Writes a signal down. The record in it is left out where the text would be longer than `most` bytes; nothing is written if
-/// it would say nothing then.
+/// Writes a signal down. Where the text would be longer than `most` bytes the record in it is left out; a signal that says
+/// nothing without it is not written.
 pub(crate) fn encode_signal(spoken: &Spoken, most: usize) -> Option<Text> {
     let write = |with_record: bool| {
         Writer::object(|write| match spoken {

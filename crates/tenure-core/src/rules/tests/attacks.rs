@@ -323,9 +323,8 @@ fn edited(found: &mut Found, edit: fn(&mut Resource)) {
 // A store that swaps one record at a time: meta changes between the put of a renewal and the look at meta after it.
 #[test]
 fn a_renewal_that_has_to_be_verified_again_is_not_taken_for_a_clones() {
-    let one_by_one = Capabilities { together: false, ..CAPABILITIES };
     let mut world = World::new();
-    world.clients.insert(A, Client::new(one_by_one));
+    world.clients.insert(A, Client::new(ONE_BY_ONE));
     world.open(A, TTL);
     let mut client = world.client(A);
     let request = world.request(A, Call::Renew);

@@ -835,7 +835,24 @@ fn a_store_without_data_is_asked_once_whether_it_lost_any_for_as_long_as_a_lease
     assert_eq!(within(asks_for_less), [LONGEST_TTL, TTL * 4]);
 }
 
-const ONE_BY_ONE: Capabilities = Capabilities { together: false, ..CAPABILITIES };
+/// A store that swaps records one by one has put a grant for A. The look at what it expected has not been made.
+fn put_but_not_looked_at() -> (World, Client, Operation) {
+    let mut world = World { capabilities: ONE_BY_ONE, ..World::new() };
+    world.open(A, TTL);
+    let mut client = world.client(A);
+    let request = world.request(A, claim_of(1, 0));
+    let (mut operation, life, sendings) = world.begin(&mut client, request);
+    let fates = world.commit(life, &sendings);
+    world.answer(&mut client, &mut operation, fates);
+    (world, client, operation)
+}
+
+/// Somebody who comes from another life begins a quarantine.
+fn quarantined(world: &mut World) {
+    let quarantine = Quarantine { since: None, mark: 7, from: Some(Incarnation(9)), rest: Rest::new() };
+    let meta = Meta { quarantine: Some(quarantine), ..world.meta() };
+    world.write(&Key::Meta, meta.into());
+}
 
 #[test]
 fn where_records_are_swapped_one_by_one_a_renewal_and_a_grant_count_after_one_look_at_what_they_expected() {
@@ -852,20 +869,9 @@ fn where_records_are_swapped_one_by_one_a_renewal_and_a_grant_count_after_one_lo
 // The store restarts between the put of a grant and the look at what it expected; another process has noticed already.
 #[test]
 fn where_records_are_swapped_one_by_one_a_grant_does_not_count_if_the_namespace_has_changed() {
-    let mut world = World { capabilities: ONE_BY_ONE, ..World::new() };
-    world.open(A, TTL);
-    let mut client = world.client(A);
-    let request = world.request(A, claim_of(1, 0));
-    let (mut operation, life, sendings) = world.begin(&mut client, request);
-    let fates = world.commit(life, &sendings);
-    world.answer(&mut client, &mut operation, fates);
+    let (mut world, mut client, operation) = put_but_not_looked_at();
 
-    // Somebody who comes from another life begins a quarantine.
-    let meta = Meta {
-        quarantine: Some(Quarantine { since: None, mark: 7, from: Some(Incarnation(9)), rest: Rest::new() }),
-        ..world.meta()
-    };
-    world.write(&Key::Meta, meta.into());
+    quarantined(&mut world);
     let said = world.said(&mut client, operation);
 
     assert_eq!(waits(claimed(said)).why, Why::Quarantine);
@@ -875,28 +881,12 @@ fn where_records_are_swapped_one_by_one_a_grant_does_not_count_if_the_namespace_
 #[test]
 fn where_records_are_swapped_one_by_one_a_ticket_that_is_found_counts_after_a_look_at_the_namespace() {
     for (tickets, commits) in [(1, 0), (2, 1)] {
-        let mut world = World { capabilities: ONE_BY_ONE, ..World::new() };
-        world.open(A, TTL);
-        let mut client = world.client(A);
-        let request = world.request(A, claim_of(1, 0));
-        let (mut operation, life, sendings) = world.begin(&mut client, request);
-        let fates = world.commit(life, &sendings);
-        world.answer(&mut client, &mut operation, fates);
-        drop(operation);
+        let (mut world, client, _) = put_but_not_looked_at();
         world.clients.insert(A, client);
         let mut calm = world.clone();
         calm.count();
 
-        let meta = Meta {
-            quarantine: Some(Quarantine {
-                since: None,
-                mark: 7,
-                from: Some(Incarnation(9)),
-                rest: Rest::new(),
-            }),
-            ..world.meta()
-        };
-        world.write(&Key::Meta, meta.into());
+        quarantined(&mut world);
         assert_eq!(waits(world.claim_with(A, tickets, 0)).why, Why::Quarantine);
 
         granted(calm.claim_with(A, tickets, 0));

@@ -1,5 +1,5 @@
-//! What a request finds that an earlier one, which is late or in doubt, has left: ways to two owners, to a token that falls,
-//! to a stuck ticket.
+//! What a request finds that an earlier one, which is late or in doubt, has left: ways to two owners, to a token that
+//! falls, to a stuck ticket.
 
 use alloc::collections::BTreeMap;
 
@@ -8,7 +8,6 @@ use crate::names::ResourceName;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
-const ONE_BY_ONE: Capabilities = Capabilities { together: false, ..CAPABILITIES };
 
 fn one_by_one() -> World {
     World { capabilities: ONE_BY_ONE, operator: Client::new(ONE_BY_ONE), ..World::new() }
@@ -152,8 +151,8 @@ fn a_ttl_that_is_noted_while_it_is_dropped_still_counts() {
     assert!(world.meta().longest >= HOUR, "{:?}, while A relies on an hour", world.meta().longest);
 }
 
-// S1. Every store that can show that it has lost nothing. C asks a new store, which has lost nothing, and stands still. Others
-// begin to use it; all data is wiped; then C goes on.
+// S1. Every store that can show that it has lost nothing. C asks a new store, which has lost nothing, and stands still.
+// Others begin to use it; all data is wiped; then C goes on.
 #[test]
 fn that_nothing_was_lost_is_not_said_of_what_was_lost_since() {
     let mut world = World::new();
@@ -278,8 +277,8 @@ fn an_eviction_that_spans_two_lives_leaves_nobody_that_goes_on() {
     assert!(told || !other, "B owns, and A was never told; the operator was told {reply:?}");
 }
 
-// S2. Every store. The store falls back to data from before a grant, in another life. A's process hears of it; then an answer
-// comes from long before.
+// S2. Every store. The store falls back to data from before a grant, in another life. A's process hears of it; then an
+// answer comes from long before.
 #[test]
 fn an_answer_of_an_earlier_life_that_comes_late_does_not_make_a_token_fall() {
     let mut world = World::owned_by_a();
@@ -309,8 +308,8 @@ fn an_answer_of_an_earlier_life_that_comes_late_does_not_make_a_token_fall() {
     assert!(token > lost, "{token:?} after {lost:?}");
 }
 
-// An eviction that its owner never hears of. Every store. A was asked to step down, did, and owns again. It is evicted; then B,
-// which has seen nothing since the first wish, knocks.
+// An eviction that its owner never hears of. Every store. A was asked to step down, did, and owns again. It is evicted;
+// then B, which has seen nothing since the first wish, knocks.
 #[test]
 fn who_has_not_seen_an_eviction_does_not_take_its_notice_back() {
     let mut world = World::owned_by_a();
@@ -332,8 +331,8 @@ fn who_has_not_seen_an_eviction_does_not_take_its_notice_back() {
     assert_eq!(notices(world.renew(A)), [(second, Wish::Evicted)]);
 }
 
-// S6. Every store. A gives up r and s in one request. Somebody with a newer library has just written r in a form that A cannot
-// read, and writes it later in the old form again.
+// S6. Every store. A gives up r and s in one request. Somebody with a newer library has just written r in a form that A
+// cannot read, and writes it later in the old form again.
 #[test]
 fn a_worker_does_not_find_again_what_it_gave_up_while_it_could_not_be_read() {
     let mut world = World::owned_by_a();

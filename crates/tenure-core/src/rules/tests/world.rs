@@ -55,6 +55,8 @@ pub(super) struct World {
 pub(super) const CAPABILITIES: Capabilities =
     Capabilities { clock: true, together: true, most_changes: 250, most_signal_bytes: 8_000 };
 
+pub(super) const ONE_BY_ONE: Capabilities = Capabilities { together: false, ..CAPABILITIES };
+
 impl World {
     pub(super) fn new() -> Self {
         Self {
