@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tenure::store::{Answer, Claimed, Opened, Request, Said};
+use tenure::store::{Answer, Claimed, OpenStore, Request, Said};
 use tenure::{Ownership, Worker};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -35,7 +35,7 @@ async fn own_and_release(part: &Part, mut told: Told) -> Result<(), Failure> {
             say("waiting", &[]);
         }
     });
-    let worker = Worker::on(Opened::new(store)?).timing(part.timing()?).connect().await?;
+    let worker = Worker::on(OpenStore::new(store)?).timing(part.timing()?).connect().await?;
     loop {
         let own = worker.campaign(RESOURCE).acquire().await?;
         say("owns", &[nanos(clock::boottime())]);
@@ -59,7 +59,7 @@ async fn own_many(part: &Part, mut told: Told) -> Result<(), Failure> {
         }
     };
     let store = Counted::new(part.site.store().await?, heard);
-    let worker = Worker::on(Opened::new(store.clone())?).timing(part.timing()?).connect().await?;
+    let worker = Worker::on(OpenStore::new(store.clone())?).timing(part.timing()?).connect().await?;
     // What is there once, whatever is owned, is not counted: the lease, threads, connections.
     let first = worker.campaign("first").acquire().await?;
     let (live, resident) = (allocations::live_bytes(), usage::resident_bytes()?);
@@ -121,7 +121,7 @@ async fn acquire_all(worker: &Worker, count: usize) -> Result<Vec<Ownership>, Fa
 /// Says `queued` when all workers wait, `owns` when one of them has it; `counts` when told to, and releases.
 async fn wait_in_numbers(part: &Part, mut told: Told) -> Result<(), Failure> {
     let store = Counted::new(part.site.store().await?, |_, _| {});
-    let opened = Opened::new(store.clone())?;
+    let opened = OpenStore::new(store.clone())?;
     let (won, mut owned) = unbounded_channel::<Ownership>();
     for _ in 0..part.count {
         let worker = Worker::on(opened.clone()).timing(part.timing()?).connect().await?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure::store::{Answer, Call, LeaseId, Opened, Request, Said};
+use tenure::store::{Answer, Call, LeaseId, OpenStore, Request, Said};
 use tenure::{Ownership, ResourceName, Worker};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -48,7 +48,7 @@ pub(crate) async fn claim_the_same(part: &Part, mut told: Told) -> Result<(), Fa
     };
     let mut opened = Vec::new();
     for _ in 0..if part.role == Role::Throng { 1 } else { part.count } {
-        opened.push(Opened::new(Counted::new(part.site.store().await?, hear(&heard)))?);
+        opened.push(OpenStore::new(Counted::new(part.site.store().await?, hear(&heard)))?);
     }
     let mut workers = Vec::with_capacity(part.count);
     for number in 0..part.count {

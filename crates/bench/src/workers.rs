@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure::Worker;
-use tenure::store::{Answer, Call, LeaseId, Opened, Request, Said};
+use tenure::store::{Answer, Call, LeaseId, OpenStore, Request, Said};
 
 use crate::counted::Counted;
 use crate::players::nanos;
@@ -50,7 +50,7 @@ pub(crate) async fn own_one_each(part: &Part, mut told: Told) -> Result<(), Fail
             }
         }
     };
-    let opened = Opened::new(Counted::new(part.site.store().await?, heard))?;
+    let opened = OpenStore::new(Counted::new(part.site.store().await?, heard))?;
     let mut all = Vec::with_capacity(part.count);
     for number in 0..part.count {
         let worker = Worker::on(opened.clone()).timing(part.timing()?).connect().await?;

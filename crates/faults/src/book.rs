@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tenure::Ending;
+use tenure::EndReason;
 use testkit::Micros;
 
 /// Words of eight bytes in a record.
@@ -61,7 +61,7 @@ pub(crate) enum How {
 }
 
 impl How {
-    pub(crate) fn of(ending: Ending) -> Self {
+    pub(crate) fn of(ending: EndReason) -> Self {
         if ending.is_gentle() { Self::Gently } else { Self::Lost }
     }
 }

@@ -255,12 +255,7 @@ impl Ground {
         match self {
             Self::Sqlite(file) => file.disk.free(),
             Self::Redis(server) => server.disk().free(),
-            Self::Postgres(server) => {
-                server.disk().free();
-                if !server.is_up() {
-                    server.start();
-                }
-            }
+            Self::Postgres(server) => server.free_disk(),
         }
     }
 }

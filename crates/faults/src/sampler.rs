@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tenure::Namespace;
+use tenure::Admin;
 use testkit::{Micros, boottime};
 
 use crate::judge::Ticket;
@@ -38,7 +38,7 @@ impl Sampler {
             let mut samples = Vec::new();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let Ok(runtime) = runtime else { return samples };
-            let Ok(tools) = runtime.block_on(Namespace::open_named(&url, &namespace)) else { return samples };
+            let Ok(tools) = runtime.block_on(Admin::open_named(&url, &namespace)) else { return samples };
             while !told.load(Ordering::Relaxed) {
                 let at = boottime();
                 let said = runtime.block_on(async { tokio::time::timeout(PATIENCE, tools.read_all()).await });

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use tenure::{Happened, Namespace};
+use tenure::{Admin, HistoryEvent};
 use testkit::Micros;
 use testkit::boottime;
 use testkit::proxy::Link;
@@ -31,7 +31,7 @@ pub(crate) const STORE: &str = "store";
 
 pub(crate) struct Stage {
     pub(crate) fleet: Fleet,
-    tools: Namespace,
+    tools: Admin,
     runtime: tokio::runtime::Runtime,
     auditor: Auditor,
     round: u64,
@@ -75,7 +75,7 @@ struct Struck {
 impl Stage {
     pub(crate) fn set(ground: Ground, cast: Cast) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let tools = runtime.block_on(Namespace::open_named(&ground.url(None), &cast.namespace))?;
+        let tools = runtime.block_on(Admin::open_named(&ground.url(None), &cast.namespace))?;
         let fleet = Fleet::start(&ground, cast)?;
         let (auditor, crowded) = (Auditor::default(), Vec::new());
         Ok(Self { fleet, tools, runtime, auditor, round: 0, crowded, ground })
@@ -337,7 +337,7 @@ impl Stage {
     /// All grants that the store's history knows, in order.
     pub(crate) fn grants(&self) -> Result<Vec<Granted>, Failure> {
         let entries = self.runtime.block_on(self.tools.history_of_all())?;
-        let granted = entries.into_iter().filter(|entry| entry.what == Happened::Granted);
+        let granted = entries.into_iter().filter(|entry| entry.what == HistoryEvent::Granted);
         let of = |entry: tenure::store::Entry| {
             let resource = part::number(entry.resource.as_str())?;
             Some(Granted { resource, term: entry.grant.term.0, token: entry.grant.token.0 })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::{Campaign, Clock, Ending, Ownership, Timing, Worker};
+use tenure::{Campaign, Clock, EndReason, Ownership, Timing, Worker};
 use testkit::dice::Dice;
 use testkit::{Micros, boottime};
 use tokio::sync::mpsc;
@@ -181,7 +181,7 @@ impl Shared {
     }
 
     /// The cleanup: called when it has ended, before the ticket is free.
-    async fn end(&self, resource: u32, ending: Ending) -> io::Result<()> {
+    async fn end(&self, resource: u32, ending: EndReason) -> io::Result<()> {
         let held: Vec<Arc<Held>> = {
             let mut all = self.held();
             let ended: Vec<Arc<Held>> =

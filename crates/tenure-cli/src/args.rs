@@ -1,8 +1,9 @@
 //! What was typed. What it means is decided in `settings`.
 
-mod helping;
+mod extras;
+mod help;
+mod inspect;
 mod jobs;
-mod looking;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,91 +12,16 @@ use clap::{Parser, Subcommand};
 use tenure::store::Tickets;
 use tenure::{Metadata, Timing};
 
-use self::helping::{ABOUT_COMPLETIONS, ABOUT_DEMO, ABOUT_MAN, AFTER_COMPLETIONS, AFTER_DEMO, AFTER_MAN};
-pub(crate) use self::helping::{Completions, Demo, DemoWorker, Man};
-use self::jobs::{ABOUT_CRON, ABOUT_ONCE, AFTER_CRON, AFTER_ONCE, USAGE_CRON, USAGE_ONCE};
+pub(crate) use self::extras::{Completions, Demo, DemoWorker, Man, New, NewWhat, Schema, StoreKind};
+pub(crate) use self::inspect::{Config, Doctor, Explain, History, StepDown};
 pub(crate) use self::jobs::{Cron, Interrupted, Once};
-use self::looking::{
-    ABOUT_CONFIG, ABOUT_DOCTOR, ABOUT_EXPLAIN, ABOUT_HISTORY, ABOUT_STEP_DOWN, AFTER_CONFIG, AFTER_DOCTOR,
-    AFTER_EXPLAIN, AFTER_HISTORY, AFTER_STEP_DOWN,
-};
-pub(crate) use self::looking::{Config, Doctor, Explain, History, StepDown};
-use crate::{new, schema};
-
-const EXIT_CODES: &str = "\
-Examples:
-  tenure demo                                    see what it does
-  tenure run greeter -- sleep 60                 in two terminals; one of them runs it
-  tenure status --watch                          in a third
-  tenure cron '0 6 * * *' --job report -- ./report.sh
-  tenure doctor --store redis://cache            before it matters
-
-Exit codes:
-  the command's own, if it ended by itself or after a signal to tenure
-  1      doctor: the store is not safe; demo: a promise was broken
-  123    no ticket within --wait
-  124    the ownership was lost, with --exit-on-loss or --once
-  125    tenure itself failed, or did not understand its arguments
-  126    the command cannot be run
-  127    there is no such command
-  128+n  the command died of signal n, or tenure was stopped by it while it waited";
+use self::jobs::{USAGE_CRON, USAGE_ONCE};
 
 const USAGE_RUN: &str = "tenure run [OPTIONS] <RESOURCE> -- <COMMAND>...";
 
-const ABOUT_RUN: &str = "\
-Runs COMMAND only while this worker owns a ticket of RESOURCE: waits for one, starts the command, and competes again \
-after a loss. The command's own end releases the ticket at once and ends tenure with its exit code; then the next in line \
-runs its command. So of several workers one at a time runs, and a command that ends is run by each, one after the other. \
-With --wait 0s only those run it that find a ticket free.
-
-Workers compete if they use the same store. The default is a file of this user on this host; for several hosts name a \
-server that they share, such as redis://HOST.
-
-On a loss the command and all that it started get SIGTERM, and half a margin (a twentieth of the ttl) later SIGKILL. When \
-tenure gets SIGTERM, SIGINT or SIGQUIT it passes the signal on, once; when an operator asks for a hand-over the command \
-gets SIGTERM; after the grace, or on a second SIGINT (Ctrl-C), follows SIGKILL for all of it. SIGHUP, SIGUSR1, SIGUSR2 and \
-SIGWINCH are passed on and stop nothing. The ticket is free only when nothing of the command is left. If tenure is killed or \
-hangs, its guard process ends the command in time.
-
-The command finds TENURE_RESOURCE, TENURE_TICKET, TENURE_TERM, TENURE_TOKEN and TENURE_WORKER in its environment. The \
-token grows with every ownership: let what the command writes to refuse a smaller one.";
-
-const AFTER_RUN: &str = "\
-Examples:
-  tenure run scheduler -- ./scheduler
-  tenure run consumer --tickets 3 --store redis://cache -- ./consume --queue mails
-  tenure run nightly-report --wait 0s -- ./report.sh
-  tenure run mailer --restart on-failure -- ./mailer
-  tenure run migrate --store sqlite:/var/lib/app/tenure.db --ttl 5s -- ./migrate.sh
-
-Durations are a number and ms, s, m, h or d: 1500ms, 15s, 1.5s, 2m, 1h, 7d.
-
-Exit codes:
-  the command's own, if it ended by itself or after a signal to tenure
-  123    no ticket within --wait
-  124    the ownership was lost, with --exit-on-loss or --once
-  125    tenure itself failed, or did not understand its arguments
-  126    the command cannot be run
-  127    there is no such command
-  128+n  the command died of signal n, or tenure was stopped by it while it waited
-
-What no tool can promise stands in docs/cli.md: when tenure and its guard are killed in one stroke, or everything is frozen \
-together, only the token protects.";
-
-const ABOUT_STATUS: &str = "\
-Shows who owns which resource, for how long, who waits, in order, and what changes its owner too often. Reading makes no \
-store: a default store that is not there yet is empty, one that was named and is not there is an error.";
-
-const AFTER_STATUS: &str = "\
-Examples:
-  tenure status
-  tenure status nightly-report
-  tenure status --watch
-  tenure status --json | jq '.resources[].owners[].worker'";
-
 /// Runs a command only while it owns a ticket of a resource, among all who share its store, and says who owns what.
 #[derive(Debug, Parser)]
-#[command(name = "tenure", version, after_help = EXIT_CODES, max_term_width = 110)]
+#[command(name = "tenure", version, after_help = help::TENURE.trim_end(), max_term_width = 110)]
 #[command(subcommand_required = true, arg_required_else_help = false)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -105,49 +31,49 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Wanted {
     /// Run a command only while owning a ticket
-    #[command(long_about = ABOUT_RUN, after_help = AFTER_RUN, override_usage = USAGE_RUN)]
+    #[command(long_about = help::about(help::RUN), after_help = help::after(help::RUN), override_usage = USAGE_RUN)]
     Run(Run),
     /// Run a command at set times, once per time in the whole cluster
-    #[command(long_about = ABOUT_CRON, after_help = AFTER_CRON, override_usage = USAGE_CRON)]
+    #[command(long_about = help::about(help::CRON), after_help = help::after(help::CRON), override_usage = USAGE_CRON)]
     Cron(Cron),
     /// Run a command once, on one of all who say so
-    #[command(long_about = ABOUT_ONCE, after_help = AFTER_ONCE, override_usage = USAGE_ONCE)]
+    #[command(long_about = help::about(help::ONCE), after_help = help::after(help::ONCE), override_usage = USAGE_ONCE)]
     Once(Once),
     /// Show owners and waiters
-    #[command(long_about = ABOUT_STATUS, after_help = AFTER_STATUS)]
+    #[command(long_about = help::about(help::STATUS), after_help = help::after(help::STATUS))]
     Status(Status),
     /// Show who owned what, when, and why it ended
-    #[command(long_about = ABOUT_HISTORY, after_help = AFTER_HISTORY)]
+    #[command(long_about = help::about(help::HISTORY), after_help = help::after(help::HISTORY))]
     History(History),
     /// Ask an owner to hand over, and wait until it has
-    #[command(long_about = ABOUT_STEP_DOWN, after_help = AFTER_STEP_DOWN)]
+    #[command(long_about = help::about(help::STEP_DOWN), after_help = help::after(help::STEP_DOWN))]
     StepDown(StepDown),
     /// Say why this one owns, who is next, and what if it died
-    #[command(long_about = ABOUT_EXPLAIN, after_help = AFTER_EXPLAIN)]
+    #[command(long_about = help::about(help::EXPLAIN), after_help = help::after(help::EXPLAIN))]
     Explain(Explain),
     /// Say whether the store is safe, how fast it is, and which ttl fits
-    #[command(long_about = ABOUT_DOCTOR, after_help = AFTER_DOCTOR)]
+    #[command(long_about = help::about(help::DOCTOR), after_help = help::after(help::DOCTOR))]
     Doctor(Doctor),
     /// Show the settings in force, and where each came from
-    #[command(long_about = ABOUT_CONFIG, after_help = AFTER_CONFIG)]
+    #[command(long_about = help::about(help::CONFIG), after_help = help::after(help::CONFIG))]
     Config(Config),
     /// Show what it does, with real workers, in a minute
-    #[command(long_about = ABOUT_DEMO, after_help = AFTER_DEMO)]
+    #[command(long_about = help::about(help::DEMO), after_help = help::after(help::DEMO))]
     Demo(Demo),
     #[command(hide = true)]
     DemoWorker(DemoWorker),
     /// Print completions for a shell
-    #[command(long_about = ABOUT_COMPLETIONS, after_help = AFTER_COMPLETIONS)]
+    #[command(long_about = help::about(help::COMPLETIONS), after_help = help::after(help::COMPLETIONS))]
     Completions(Completions),
     /// Print the manual as a man page
-    #[command(long_about = ABOUT_MAN, after_help = AFTER_MAN)]
+    #[command(long_about = help::about(help::MAN), after_help = help::after(help::MAN))]
     Man(Man),
     /// Print the SQL that makes the tables, for those who apply it themselves
-    #[command(long_about = schema::ABOUT, after_help = schema::AFTER)]
-    Schema(schema::Schema),
+    #[command(long_about = help::about(help::SCHEMA), after_help = help::after(help::SCHEMA))]
+    Schema(Schema),
     /// Write a module with typed resources, or a small service
-    #[command(long_about = new::ABOUT, after_help = new::AFTER, disable_help_subcommand = true)]
-    New(new::New),
+    #[command(long_about = help::about(help::NEW), after_help = help::after(help::NEW), disable_help_subcommand = true)]
+    New(New),
 }
 
 #[derive(Debug, clap::Args)]
@@ -191,7 +117,7 @@ pub(crate) struct Run {
 pub(crate) struct Competing {
     /// How long the lease lasts without a renewal: 100ms to 1h
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = ttl)]
-    pub(crate) ttl: Duration,
+    pub(crate) ttl: Timing,
 
     /// How long the command may take to end when it is stopped gently; 0s kills it at once [default: one ttl]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -270,9 +196,8 @@ fn no_count() -> String {
 }
 
 /// How long a lease lasts.
-pub(crate) fn ttl(typed: &str) -> Result<Duration, String> {
-    let read = duration(typed)?;
-    Timing::new(read).map(|_| read).map_err(|_| "it is not from 100ms to 1h".to_owned())
+pub(crate) fn ttl(typed: &str) -> Result<Timing, String> {
+    Timing::new(duration(typed)?).map_err(|_| "it is not from 100ms to 1h".to_owned())
 }
 
 /// What the others may know.

@@ -6,24 +6,22 @@
 mod file;
 #[cfg(test)]
 mod fuzz;
-mod known;
+mod keys;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
-use serde::Serialize;
 
 use self::file::File;
-use self::known::{KNOWN, Known, RESERVED};
-use crate::args;
+use self::keys::{KEYS, Key, RESERVED};
 use crate::exit::{Exit, Failure};
+use crate::json::{self, Setting};
 use crate::output::{self, Style, Table};
 use crate::place::{Place, without_secrets};
+use crate::settings::{self, Form};
 
-/// Grows when a field changes its meaning or goes. New fields may come without.
-const VERSION: u32 = 1;
 /// Names the file; then it has to be there.
 const FILE_VARIABLE: &str = "TENURE_CONFIG";
 const PREFIX: &str = "TENURE_";
@@ -33,16 +31,8 @@ const PREFIX: &str = "TENURE_";
 pub(crate) struct Found {
     file: Option<PathBuf>,
     values: BTreeMap<&'static str, (String, Origin)>,
-    /// What was found and does not count, because something that comes first contradicts it.
-    overruled: Vec<Overruled>,
-}
-
-/// A setting that does not count, and what took its place.
-#[derive(Debug)]
-struct Overruled {
-    key: &'static str,
-    place: String,
-    by: String,
+    /// Settings that do not count: which, where it was found, and what takes precedence.
+    overruled: Vec<(&'static str, Origin, String)>,
 }
 
 /// Where a value came from.
@@ -66,15 +56,15 @@ impl Found {
     pub(crate) fn gather() -> Result<Self, Failure> {
         let mut found = Self::default();
         if let Some(file) = File::find()? {
-            for (known, value, line) in file.settings()? {
+            for (key, value, line) in file.settings()? {
                 let origin = Origin::File { path: file.path.clone(), line };
-                found.values.insert(known.key, (value, origin));
+                found.values.insert(key.name, (value, origin));
             }
             found.file = Some(file.path);
         }
         for (name, value) in std::env::vars_os() {
             let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
-            let Some(known) = KNOWN.iter().find(|known| known.variable() == name) else {
+            let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
                 refuse_misspelt(name)?;
                 continue;
             };
@@ -83,8 +73,8 @@ impl Found {
                 continue;
             }
             let value = value.into_string().map_err(|_| Failure::new(format!("{name} is not UTF-8")))?;
-            known.check(&value).map_err(|why| Failure::new(format!("{name}: {why}")))?;
-            found.values.insert(known.key, (value, Origin::Variable(name.to_owned())));
+            key.check(&value).map_err(|why| Failure::new(format!("{name}: {why}")))?;
+            found.values.insert(key.name, (value, Origin::Variable(name.to_owned())));
         }
         found.settle()?;
         Ok(found)
@@ -92,14 +82,14 @@ impl Found {
 
     /// Of two that contradict each other the one that comes first counts; two from the same place are refused.
     fn settle(&mut self) -> Result<(), Failure> {
-        for known in KNOWN {
-            let Some(other) = known.excludes else { continue };
+        for key in KEYS {
+            let Some(other) = key.excludes else { continue };
             let (Some((value, from)), Some((another, place))) =
-                (self.values.get(known.key), self.values.get(other))
+                (self.values.get(key.name), self.values.get(other))
             else {
                 continue;
             };
-            if !known::contradict(value, another) {
+            if !keys::contradict(value, another) {
                 continue;
             }
             match (from, place) {
@@ -109,8 +99,7 @@ impl Found {
                 }
                 (Origin::File { .. }, Origin::Variable(_)) => {}
                 _ => {
-                    let what =
-                        format!("`{}` and `{other}` contradict each other: {from}, {place}", known.key);
+                    let what = format!("`{}` and `{other}` contradict each other: {from}, {place}", key.name);
                     return Err(Failure::new(what).hint("keep one of them"));
                 }
             }
@@ -121,28 +110,28 @@ impl Found {
     /// Drops what contradicts something that was typed.
     pub(crate) fn yield_to(&mut self, typed: &ArgMatches) {
         let Some((_, typed)) = typed.subcommand() else { return };
-        for known in KNOWN {
-            let Some(by) = known.excludes.filter(|other| is_typed(typed, other)) else { continue };
+        for key in KEYS {
+            let Some(by) = key.excludes.filter(|other| is_typed(typed, other)) else { continue };
             let written = typed.get_raw(by).and_then(|mut all| all.next()).map(|one| one.to_string_lossy());
             let written = written.unwrap_or_default();
-            if self.values.get(known.key).is_some_and(|(value, _)| known::contradict(value, &written)) {
+            if self.values.get(key.name).is_some_and(|(value, _)| keys::contradict(value, &written)) {
                 // A switch is typed without a value.
                 let value = if written == "true" { String::new() } else { format!(" {written}") };
-                self.overrule(known.key, format!("--{by}{value}"));
+                self.overrule(key.name, format!("--{by}{value}"));
             }
         }
     }
 
     fn overrule(&mut self, key: &'static str, by: String) {
         if let Some((_, place)) = self.values.remove(key) {
-            self.overruled.push(Overruled { key, place: place.to_string(), by });
+            self.overruled.push((key, place, by));
         }
     }
 
     /// Says what does not count, and why.
     pub(crate) fn tell_overruled(&self) {
-        for Overruled { key, place, by } in &self.overruled {
-            output::overruled(key, place, by);
+        for (key, place, by) in &self.overruled {
+            output::overruled(key, &place.to_string(), by);
         }
     }
 
@@ -160,14 +149,14 @@ impl Found {
 
     fn apply_to_one(&self, command: clap::Command) -> clap::Command {
         // By its long name, too: what is told by its place is another thing.
-        let has = |command: &clap::Command, known: &Known| {
+        let has = |command: &clap::Command, key: &Key| {
             command
                 .get_arguments()
-                .any(|arg| arg.get_id() == known.id().as_str() && arg.get_long() == Some(known.key))
+                .any(|arg| arg.get_id() == key.id().as_str() && arg.get_long() == Some(key.name))
         };
-        KNOWN.iter().fold(command, |command, known| match self.values.get(known.key) {
-            Some((value, _)) if has(&command, known) => {
-                command.mut_arg(known.id(), |arg| arg.default_value(value.clone()))
+        KEYS.iter().fold(command, |command, key| match self.values.get(key.name) {
+            Some((value, _)) if has(&command, key) => {
+                command.mut_arg(key.id(), |arg| arg.default_value(value.clone()))
             }
             _ => command,
         })
@@ -185,9 +174,9 @@ fn refuse_misspelt(name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     // Of a short one two letters are most of it.
-    let most = |known: &str| if known.len() < "TENURE_".len() + 4 { 1 } else { 2 };
-    let is_near = |known: &String| strsim::osa_distance(name, known) <= most(known);
-    let near = KNOWN.iter().map(Known::variable).find(is_near);
+    let most = |key: &str| if key.len() < "TENURE_".len() + 4 { 1 } else { 2 };
+    let is_near = |key: &String| strsim::osa_distance(name, key) <= most(key);
+    let near = KEYS.iter().map(Key::variable).find(is_near);
     near.map_or(Ok(()), |near| {
         Err(Failure::new(format!("there is no setting {name}")).hint(format!("did you mean {near}?")))
     })
@@ -195,71 +184,57 @@ fn refuse_misspelt(name: &str) -> Result<(), Failure> {
 
 /// The command line with every setting as an option of `config`, so that people can see what a flag would change.
 pub(crate) fn with_settings(command: clap::Command) -> clap::Command {
-    let options = KNOWN.iter().filter_map(|known| Some(known.option_of(&command)?.clone().required(false)));
+    let options = KEYS.iter().filter_map(|key| Some(key.option_of(&command)?.clone().required(false)));
     let options: Vec<clap::Arg> = options.collect();
     command.mut_subcommand("config", |config| config.args(options))
 }
 
 // ---- tenure config -----------------------------------------------------------------------------------------
 
-pub(crate) fn config(typed: &args::Config, matches: &ArgMatches, found: &Found) -> Result<Exit, Failure> {
-    let mut settings = Vec::new();
-    for known in KNOWN {
-        settings.push(Setting::of(known, matches, found)?);
-    }
-    let file = found.file.as_ref().map(|path| path.display().to_string());
-    if typed.json {
-        output::json(&Report { version: VERSION, file, settings })?;
-        return Ok(Exit::OK);
+pub(crate) fn config(settings: &settings::Config) -> Result<Exit, Failure> {
+    let settings::Config { form, file, settings } = settings;
+    if *form == Form::Programs {
+        return output::json(&json::Config::of(file.as_deref(), settings)).map(|()| Exit::OK);
     }
     output::which_file(file.as_deref(), &file::places());
-    let rows = settings.into_iter().map(|one| {
-        let from = one.place.unwrap_or_else(|| one.from.to_owned());
-        [one.setting.to_owned(), one.value.unwrap_or_else(|| format!("({})", one.otherwise)), from]
+    let rows = KEYS.iter().zip(settings).map(|(key, one)| {
+        let value = one.value.clone().unwrap_or_else(|| format!("({})", key.otherwise));
+        [one.setting.to_owned(), value, one.place.clone().unwrap_or_else(|| one.from.to_owned())]
     });
     let table = Table { head: ["SETTING", "VALUE", "FROM"], rows: rows.collect() };
-    output::data(&table.text(Style::of_stdout().columns))?;
-    Ok(Exit::OK)
+    output::data(&table.text(Style::of_stdout().columns)).map(|()| Exit::OK)
 }
 
-#[derive(Serialize)]
-struct Report {
-    version: u32,
-    file: Option<String>,
-    settings: Vec<Setting>,
-}
+impl Found {
+    /// Every setting. `matches` is what was typed to `config`.
+    pub(crate) fn all_in_force(&self, matches: &ArgMatches) -> Result<Vec<Setting>, Failure> {
+        KEYS.iter().map(|key| self.in_force(key, matches)).collect()
+    }
 
-#[derive(Serialize)]
-struct Setting {
-    setting: &'static str,
-    value: Option<String>,
-    from: &'static str,
-    #[serde(rename = "where")]
-    place: Option<String>,
-    #[serde(skip)]
-    otherwise: &'static str,
-}
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
 
-impl Setting {
-    fn of(known: &'static Known, matches: &ArgMatches, found: &Found) -> Result<Self, Failure> {
-        let raw = matches.try_get_raw(&known.id()).ok().flatten().and_then(|mut values| values.next());
+    /// The value of a setting, and where it came from.
+    fn in_force(&self, key: &'static Key, matches: &ArgMatches) -> Result<Setting, Failure> {
+        let raw = matches.try_get_raw(&key.id()).ok().flatten().and_then(|mut values| values.next());
         let value = raw.map(|value| value.to_string_lossy().into_owned());
-        let is_typed = matches.value_source(&known.id()) == Some(ValueSource::CommandLine);
-        let (from, place) = match found.values.get(known.key) {
-            _ if is_typed => ("flag", Some(format!("--{}", known.key))),
+        let is_typed = matches.value_source(&key.id()) == Some(ValueSource::CommandLine);
+        let (from, place) = match self.values.get(key.name) {
+            _ if is_typed => ("flag", Some(format!("--{}", key.name))),
             Some((_, place @ Origin::Variable(_))) => ("environment", Some(place.to_string())),
             Some((_, place @ Origin::File { .. })) => ("file", Some(place.to_string())),
             None => ("default", None),
         };
         if let Some(value) = value.as_ref().filter(|_| is_typed) {
-            known.check(value).map_err(|why| Failure::new(format!("--{}: {why}", known.key)))?;
+            key.check(value).map_err(|why| Failure::new(format!("--{}: {why}", key.name)))?;
         }
-        let value = match (known.key, value) {
+        let value = match (key.name, value) {
             // Without a home there is no default store, and nothing to show.
             ("store", None) => Place::find(None).ok().map(|place| place.to_string()),
             ("store", Some(url)) => Some(without_secrets(&url)),
             (_, value) => value,
         };
-        Ok(Self { setting: known.key, value, from, place, otherwise: known.otherwise })
+        Ok(Setting { setting: key.name, value, from, place })
     }
 }

@@ -8,23 +8,17 @@ mod worker;
 
 pub(crate) use self::worker::work;
 
-use tenure::Timing;
-
 use self::stage::Stage;
-use crate::args;
 use crate::exit::{Exit, Failure};
+use crate::settings::{self, Play};
 
 /// What the workers compete for.
 const RESOURCE: &str = "demo";
 
-pub(crate) async fn demo(typed: args::Demo) -> Result<Exit, Failure> {
-    let timing = Timing::new(typed.ttl)?;
-    if typed.script && typed.workers < script::FEWEST {
-        let what = format!("the script needs {} workers at least", script::FEWEST);
-        return Err(Failure::new(what));
-    }
-    match typed.script {
-        true => script::play(Stage::build(timing, typed.plant).await?, typed.workers).await,
-        false => show::show(timing, typed.workers).await,
+pub(crate) async fn demo(settings: settings::Demo) -> Result<Exit, Failure> {
+    let settings::Demo { timing, workers, play } = settings;
+    match play {
+        Play::Script { is_planted } => script::play(Stage::build(timing, is_planted).await?, workers).await,
+        Play::User => show::show(timing, workers).await,
     }
 }

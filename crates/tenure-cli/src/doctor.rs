@@ -1,65 +1,53 @@
 //! `tenure doctor`: is this store safe, how fast is it, how does its clock run, and which timing fits.
 
-mod figures;
+pub(crate) mod figures;
 
 use std::time::Duration;
 
-use serde::Serialize;
-use tenure::store::{Concern, Cost};
-use tenure::{Namespace, Timing};
+use tenure::Admin;
+use tenure::store::Impact;
 
-use self::figures::{Clock, Figures, Trips};
-use crate::args;
+use self::figures::{Clock, Figures, Findings, Trips};
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Colour, Style, clean, millis, short_span, span, wrapped};
-use crate::reading::{Reading, patiently};
+use crate::json;
+use crate::open::patiently;
+use crate::output::{self, Colour, Style, clean, short_span, span, wrapped};
+use crate::settings::{self, Form, Store};
 
-/// Grows when a field changes its meaning or goes. New fields may come without.
-const VERSION: u32 = 1;
 /// How long each kind of question is put.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
 
-pub(crate) async fn doctor(typed: args::Doctor) -> Result<Exit, Failure> {
-    let timing = Timing::new(typed.ttl)?;
-    let reading = Reading::meant_by(typed.at)?;
-    let store = open(&reading).await?;
+pub(crate) async fn doctor(settings: settings::Doctor) -> Result<Exit, Failure> {
+    let settings::Doctor { timing, form, store: at } = settings;
+    let store = open(&at).await?;
     let concerns = store.safety().await?;
     let label = format!("tenure-doctor-{}", std::process::id());
     let measured = store.measure(&label, MEASURED_FOR).await?;
-    let clock = if reading.place.is_file() { Clock::Shared } else { Clock::of_server(&measured.asked) };
+    let clock = if at.place.is_file() { Clock::Shared } else { Clock::of_server(&measured.asked) };
     let findings = Findings {
-        is_safe: concerns.iter().all(|concern| concern.cost < Cost::Exclusion),
-        proves_deaths: reading.place.proves_deaths(),
+        proves_deaths: at.place.proves_deaths(),
         figures: Figures::of(timing, &measured),
         concerns,
         clock,
     };
-    match typed.json {
-        true => output::json(&findings.report(&reading))?,
-        false => output::data(&findings.text(Style::of_stdout()))?,
+    match form {
+        Form::Programs => output::report(&at, json::Doctor::of(&findings))?,
+        _ => output::data(&findings.text(Style::of_stdout()))?,
     }
-    Ok(if findings.is_safe { Exit::OK } else { Exit::UNSAFE })
+    Ok(if findings.is_safe() { Exit::OK } else { Exit::UNSAFE })
 }
 
 /// The store. It is made if need be, because whether it works is what people want to know; but for a file that was
 /// named, whose path may be misspelt.
-async fn open(reading: &Reading) -> Result<Namespace, Failure> {
-    if reading.place.is_file() && !reading.place.is_default() {
-        return reading.require().await;
+async fn open(at: &Store) -> Result<Admin, Failure> {
+    if at.place.is_file() && !at.place.is_default() {
+        return at.require().await;
     }
-    reading.place.make_folder()?;
-    let open = async || Namespace::open_named(reading.place.url(), reading.namespace.as_str()).await;
-    let store = patiently(&reading.place, reading.waits, open).await?;
-    output::which_store(&reading.place, reading.namespace.as_str());
+    at.place.make_folder()?;
+    let open = async || Admin::open_named(at.place.url(), at.namespace.as_str()).await;
+    let store = patiently(&at.place, at.waits, open).await?;
+    output::which_store(&at.place, at.namespace.as_str());
     Ok(store)
-}
-
-struct Findings {
-    is_safe: bool,
-    proves_deaths: bool,
-    concerns: Vec<Concern>,
-    clock: Clock,
-    figures: Figures,
 }
 
 // ---- for people --------------------------------------------------------------------------------------------
@@ -69,8 +57,10 @@ impl Findings {
         let figures = &self.figures;
         let worst = self.concerns.iter().map(|concern| concern.cost).max();
         let safe = match worst {
-            _ if !self.is_safe => style.paint(Colour::Bad, "no") + ", after some faults two may own at once",
-            Some(Cost::Record) => {
+            _ if !self.is_safe() => {
+                style.paint(Colour::Bad, "no") + ", after some faults two may own at once"
+            }
+            Some(Impact::Record) => {
                 style.paint(Colour::Good, "yes")
                     + ", as far as the store tells, for what one owns; not for `tenure once` and `tenure cron`"
             }
@@ -79,8 +69,8 @@ impl Findings {
         let mut text = line("safe", &safe);
         for concern in &self.concerns {
             let (colour, cost) = match concern.cost {
-                Cost::Time => (Colour::Warning, "costs time"),
-                Cost::Record => (Colour::Warning, "forgets jobs"),
+                Impact::Time => (Colour::Warning, "costs time"),
+                Impact::Record => (Colour::Warning, "forgets jobs"),
                 _ => (Colour::Bad, "not safe"),
             };
             text += &line("", &format!("{}: {}", style.paint(colour, cost), clean(&concern.what)));
@@ -180,118 +170,4 @@ impl Figures {
             ),
         }
     }
-}
-
-// ---- for programs ------------------------------------------------------------------------------------------
-
-#[derive(Serialize)]
-struct Report<'a> {
-    version: u32,
-    store: String,
-    namespace: &'a str,
-    safe: bool,
-    concerns: Vec<Told<'a>>,
-    asking: Answers,
-    renewing: Answers,
-    clock: ToldClock,
-    ttl_ms: u64,
-    renew_ms: u64,
-    trust_ms: u64,
-    longest_ttl_seen_ms: Option<u64>,
-    proves_deaths: bool,
-    worst_failover_ms: u64,
-    survived_outage_ms: u64,
-    suggested_ttl_ms: u64,
-}
-
-#[derive(Serialize)]
-struct Told<'a> {
-    cost: &'static str,
-    what: &'a str,
-    hint: &'a str,
-}
-
-#[derive(Serialize)]
-struct Answers {
-    count: usize,
-    median_us: u64,
-    p99_us: u64,
-    slowest_us: u64,
-}
-
-#[derive(Serialize)]
-struct ToldClock {
-    whose: &'static str,
-    ahead_us: Option<i64>,
-    ahead_uncertain_us: Option<u64>,
-    rate_percent: Option<f64>,
-    rate_uncertain_percent: Option<f64>,
-}
-
-impl Findings {
-    fn report<'a>(&'a self, reading: &'a Reading) -> Report<'a> {
-        let figures = &self.figures;
-        let told = |concern: &'a Concern| Told {
-            cost: match concern.cost {
-                Cost::Time => "time",
-                Cost::Record => "record",
-                _ => "exclusion",
-            },
-            what: &concern.what,
-            hint: &concern.hint,
-        };
-        Report {
-            version: VERSION,
-            store: reading.place.to_string(),
-            namespace: reading.namespace.as_str(),
-            safe: self.is_safe,
-            concerns: self.concerns.iter().map(told).collect(),
-            asking: answers(&figures.asking),
-            renewing: answers(&figures.renewing),
-            clock: clock(&self.clock),
-            ttl_ms: millis(figures.timing.ttl()),
-            renew_ms: millis(figures.timing.renew()),
-            trust_ms: millis(figures.timing.trust()),
-            longest_ttl_seen_ms: Some(figures.longest).filter(|longest| !longest.is_zero()).map(millis),
-            proves_deaths: self.proves_deaths,
-            worst_failover_ms: millis(figures.worst_failover()),
-            survived_outage_ms: millis(figures.outage().0),
-            suggested_ttl_ms: millis(figures.suggested_ttl()),
-        }
-    }
-}
-
-fn answers(trips: &Trips) -> Answers {
-    Answers {
-        count: trips.count,
-        median_us: micros(trips.median),
-        p99_us: micros(trips.p99),
-        slowest_us: micros(trips.slowest),
-    }
-}
-
-fn clock(clock: &Clock) -> ToldClock {
-    match clock {
-        Clock::Shared => ToldClock {
-            whose: "host",
-            ahead_us: None,
-            ahead_uncertain_us: None,
-            rate_percent: None,
-            rate_uncertain_percent: None,
-        },
-        Clock::Server { ahead, is_ahead, uncertain, rate, rate_uncertain } => {
-            let ahead = i64::try_from(ahead.as_micros()).unwrap_or(i64::MAX);
-            ToldClock {
-                whose: "server",
-                ahead_us: Some(if *is_ahead { ahead } else { -ahead }),
-                ahead_uncertain_us: Some(micros(*uncertain)),
-                rate_percent: *rate,
-                rate_uncertain_percent: *rate_uncertain,
-            }
-        }
-    }
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

@@ -80,6 +80,19 @@ impl Failure {
         Self { hint: Some(hint.into()), ..self }
     }
 
+    /// Suggests the name in `known` that is closest to `typed`; if none is close, hints at `otherwise`.
+    pub(crate) fn did_you_mean(
+        self,
+        typed: &str,
+        known: &[&str],
+        otherwise: impl FnOnce() -> String,
+    ) -> Self {
+        match nearest(typed, known) {
+            Some(near) => self.hint(format!("did you mean `{near}`?")),
+            None => self.hint(otherwise()),
+        }
+    }
+
     pub(crate) fn hinted(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -111,6 +124,15 @@ impl From<tenure::TimingError> for Failure {
     fn from(timing: tenure::TimingError) -> Self {
         Self::new(timing.to_string())
     }
+}
+
+/// Which of `known` was meant, if one is near enough.
+fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
+    let likeness = known.iter().map(|name| (*name, strsim::jaro_winkler(typed, name)));
+    let (best, likeness) = likeness.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    // As near as clap wants options to be, or one wrong letter.
+    let is_near = likeness > 0.8 || (typed.chars().count() > 2 && strsim::osa_distance(typed, best) == 1);
+    is_near.then_some(best)
 }
 
 #[cfg(test)]

@@ -1,136 +1,41 @@
 //! `tenure explain`: why this one owns, who is next, and what would happen if it died now. In sentences, or as JSON.
 
 use std::fmt::Write;
-use std::time::Duration;
 
-use serde::Serialize;
-use tenure::{Happened, Label, OwnerView, ResourceName, ResourceView};
+use tenure::{HistoryEvent, OwnerView, ResourceView};
 
-use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Style, clean, millis, span, wrapped};
+use crate::json;
+use crate::open;
+use crate::output::{self, Style, clean, span, wrapped};
 use crate::place::Place;
-use crate::reading::{self, Reading};
-use crate::settings::named;
-use crate::status;
-use crate::timeline::{self, Stint, Timeline, code};
+use crate::settings::{self, Form};
+use crate::status::{self, Seen};
+use crate::timeline::{LATEST_SUCCESSION, Stint, Timeline};
 
-/// Grows when a field changes its meaning or goes. New fields may come without.
-const VERSION: u32 = 1;
 /// Of so many who wait the labels are listed.
 const LISTED: usize = 5;
 /// Of so many owners each is explained.
 const EXPLAINED: usize = 5;
-/// Within so long after the end of a lease the next one owns, plus the slowest answer that counts.
-const EXCESS: Duration = Duration::from_millis(50);
 
-pub(crate) async fn explain(typed: args::Explain) -> Result<Exit, Failure> {
-    let resource = named(&typed.resource, ResourceName::new)?;
-    let reading = Reading::meant_by(typed.at)?;
-    let store = reading.require().await?;
-    let view = reading::known(&store, &resource).await?;
+pub(crate) async fn explain(settings: settings::Explain) -> Result<Exit, Failure> {
+    let settings::Explain { resource, form, store: at } = settings;
+    let store = at.require().await?;
+    let view = open::known(&store, &resource).await?;
     let entries = store.history(resource.as_str()).await?;
-    let timeline = timeline::timelines(&entries, std::slice::from_ref(&view)).remove(resource.as_str());
-    let timeline = timeline.unwrap_or_default();
-    let done_by = status::done_by(&store, &resource).await?;
-    match typed.json {
-        true => output::json(&Report::of(&reading, &view, &timeline, done_by.as_ref()))?,
-        false => {
-            let text = sentences(&view, &timeline, &reading.place, done_by.as_ref());
-            output::data(&wrapped(&text, Style::of_stdout().columns))?;
-        }
+    let mut seen = status::examine(&store, vec![view], &entries).await?;
+    let Some(seen) = seen.pop() else { return Ok(Exit::OK) };
+    if form == Form::Programs {
+        let explained = json::Resource::explained(&seen, at.place.proves_deaths());
+        return output::report(&at, explained).map(|()| Exit::OK);
     }
-    Ok(Exit::OK)
-}
-
-/// Who had the ticket before this owner, why it went, and for how long the ticket was free; as far as the store remembers.
-fn before<'a>(owner: &OwnerView, timeline: &'a Timeline) -> Option<(&'a Stint, Happened, Duration)> {
-    let grant = owner.grant;
-    let earlier = |stint: &&Stint| stint.ticket == grant.ticket.0 && stint.token < grant.token.0;
-    let (stint, (ended, why)) =
-        timeline.stints.iter().rev().filter(earlier).find_map(|stint| Some((stint, stint.ended?)))?;
-    // Both from the history: what was read beside it is as of another moment.
-    let began = timeline.stints.iter().find(|stint| stint.token == grant.token.0);
-    let began = began.and_then(|stint| stint.began).unwrap_or(owner.owned_for);
-    Some((stint, why, ended.saturating_sub(began)))
-}
-
-// ---- for programs ------------------------------------------------------------------------------------------
-
-#[derive(Serialize)]
-struct Report<'a> {
-    version: u32,
-    store: String,
-    namespace: &'a str,
-    resource: &'a str,
-    tickets: u32,
-    flapping: bool,
-    done_by: Option<&'a str>,
-    withheld_ms: Option<u64>,
-    /// Whether the store itself proves that a process is gone.
-    proves_deaths: bool,
-    owners: Vec<Owner<'a>>,
-    /// The first of them is next.
-    waiters: Vec<status::Waiter<'a>>,
-}
-
-#[derive(Serialize)]
-struct Owner<'a> {
-    #[serde(flatten)]
-    owner: status::Owner<'a>,
-    before: Option<Before<'a>>,
-    /// If it died now, and nobody proved that.
-    free_within_ms: u64,
-}
-
-#[derive(Serialize)]
-struct Before<'a> {
-    worker: &'a str,
-    term: u64,
-    token: u64,
-    ended: &'static str,
-    free_for_ms: u64,
-}
-
-impl<'a> Report<'a> {
-    fn of(
-        reading: &'a Reading,
-        view: &'a ResourceView,
-        timeline: &'a Timeline,
-        done_by: Option<&'a Label>,
-    ) -> Self {
-        Self {
-            version: VERSION,
-            store: reading.place.to_string(),
-            namespace: reading.namespace.as_str(),
-            resource: view.resource.as_str(),
-            tickets: view.tickets,
-            flapping: timeline.flapping_now().is_some(),
-            done_by: done_by.map(Label::as_str),
-            withheld_ms: view.withheld.map(millis),
-            proves_deaths: reading.place.proves_deaths(),
-            owners: view.owners.iter().map(|owner| Owner::of(owner, timeline)).collect(),
-            waiters: view.waiters.iter().map(status::Waiter::of).collect(),
-        }
-    }
-}
-
-impl<'a> Owner<'a> {
-    fn of(owner: &'a OwnerView, timeline: &'a Timeline) -> Self {
-        let before = before(owner, timeline).map(|(stint, why, free_for)| Before {
-            worker: &stint.worker,
-            term: stint.term,
-            token: stint.token,
-            ended: code(why),
-            free_for_ms: millis(free_for),
-        });
-        Self { owner: status::Owner::of(owner), before, free_within_ms: millis(owner.left + EXCESS) }
-    }
+    let text = sentences(&seen, &at.place);
+    output::data(&wrapped(&text, Style::of_stdout().columns)).map(|()| Exit::OK)
 }
 
 // ---- for people --------------------------------------------------------------------------------------------
 
-fn sentences(view: &ResourceView, timeline: &Timeline, place: &Place, done_by: Option<&Label>) -> String {
+fn sentences(Seen { view, timeline, done_by }: &Seen, place: &Place) -> String {
     let mut text = standing(view);
     for owner in view.owners.iter().take(EXPLAINED) {
         text += &format!("\n{}", reason(owner, timeline));
@@ -138,7 +43,7 @@ fn sentences(view: &ResourceView, timeline: &Timeline, place: &Place, done_by: O
     if let Some(more) = view.owners.len().checked_sub(EXPLAINED).filter(|more| *more > 0) {
         text += &format!("\n{more} more own the others; `tenure status` lists them.\n");
     }
-    text += &match done_by.filter(|_| view.owners.is_empty()) {
+    text += &match done_by.as_ref().filter(|_| view.owners.is_empty()) {
         Some(by) => format!(
             "\nIt is done, by `{}`: whoever claims it next learns that, and does nothing.\n",
             clean(by.as_str())
@@ -177,8 +82,11 @@ fn reason(owner: &OwnerView, timeline: &Timeline) -> String {
         grant.term.0,
         grant.token.0
     );
-    let _ = match before(owner, timeline) {
+    let _ = match timeline.before(owner) {
         None if grant.term.0 == 1 => writeln!(text, "  It was the first to claim."),
+        None if timeline.stints.iter().any(|stint| stint.term == 1) && !timeline.has_had(grant) => {
+            writeln!(text, "  It is the first to own this ticket.")
+        }
         None => writeln!(text, "  Who had the ticket before, the store does not remember."),
         Some((before, why, free_for)) => {
             writeln!(text, "  {} The ticket was free for {}.", gone(before, why), span(free_for))
@@ -187,15 +95,15 @@ fn reason(owner: &OwnerView, timeline: &Timeline) -> String {
     text
 }
 
-fn gone(before: &Stint, what: Happened) -> String {
+fn gone(before: &Stint, what: HistoryEvent) -> String {
     let (worker, term) = (clean(&before.worker), before.term);
     let how = match what {
-        Happened::Released => "released it",
-        Happened::Failed => "gave it up because its work failed",
-        Happened::SteppedDown => "stepped down",
-        Happened::Expired => "lost it: its lease ran out",
-        Happened::Died => "died, and its death was proved",
-        Happened::Evicted => "was evicted by an operator",
+        HistoryEvent::Released => "released it",
+        HistoryEvent::Failed => "gave it up because its work failed",
+        HistoryEvent::SteppedDown => "stepped down",
+        HistoryEvent::Expired => "lost it: its lease ran out",
+        HistoryEvent::Died => "died, and its death was proved",
+        HistoryEvent::Evicted => "was evicted by an operator",
         _ => "lost it",
     };
     format!("Before it, `{worker}` (term {term}) {how}.")
@@ -257,7 +165,7 @@ fn death(owner: &OwnerView, view: &ResourceView, place: &Place) -> String {
     let left = span(owner.left);
     let end = format!(
         "when its lease has run out, in {left} at most, plus {} and one answer of the store",
-        span(EXCESS)
+        span(LATEST_SUCCESSION)
     );
     let how = match place.proves_deaths() {
         true => format!(

@@ -6,10 +6,11 @@ use std::os::unix::net::UnixStream;
 use testkit::fuzz::{Maker, Verdict, fuzz, is_a_sentence, keeps_secrets, url_with_a_secret};
 
 use crate::args::duration;
+use crate::guard::protocol::{self, Order, Received, Told};
+use crate::json;
 use crate::output::{clean, escaped};
 use crate::place::without_secrets;
-use crate::status::{parsed, said};
-use crate::wire::{self, Order, Received, Told};
+use crate::status::said;
 
 #[test]
 fn hidden_urls() {
@@ -83,7 +84,7 @@ fn spans() {
 
 #[test]
 fn guard_messages() {
-    let (ours, theirs) = wire::pair().expect("a pair");
+    let (ours, theirs) = protocol::pair().expect("a pair");
     let mut ours = UnixStream::from(ours);
     let make = |make: &mut Maker| {
         make.bytes(&[
@@ -107,12 +108,12 @@ fn guard_messages() {
             return false;
         }
         ours.write_all(bytes).expect("it is sent");
-        let heard = wire::receive::<T>(theirs);
+        let heard = protocol::receive::<T>(theirs);
         let understood = match heard {
             Ok(Received::Message(message, None)) => {
                 let written = serde_json::to_vec(&message).expect("JSON");
-                wire::send(&*ours, &message, None).expect("it is sent");
-                let Ok(Received::Message(again, None)) = wire::receive::<T>(theirs) else {
+                protocol::send(&*ours, &message, None).expect("it is sent");
+                let Ok(Received::Message(again, None)) = protocol::receive::<T>(theirs) else {
                     panic!("{written:?} does not come back")
                 };
                 assert_eq!(serde_json::to_vec(&again).expect("JSON"), written);
@@ -123,7 +124,7 @@ fn guard_messages() {
             }
             Err(_) => false,
         };
-        assert!(matches!(wire::receive::<T>(theirs), Ok(Received::Nothing)));
+        assert!(matches!(protocol::receive::<T>(theirs), Ok(Received::Nothing)));
         understood
     }
     let ours = std::cell::RefCell::new(&mut ours);
@@ -149,7 +150,7 @@ fn metadata() {
     };
     fuzz("metadata", make, |text| {
         let Ok(metadata) = tenure::Metadata::new(text) else { return Verdict::Refused };
-        let value = parsed(&metadata);
+        let value = json::metadata(&metadata);
         let is_json = serde_json::from_str::<serde_json::Value>(text).is_ok();
         assert!(is_json || value.as_str() == Some(text));
 

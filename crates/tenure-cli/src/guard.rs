@@ -15,7 +15,9 @@
 //! It is forked before there is any thread, and stays without one until it closes a lease, which is the last thing it does,
 //! or is done by a child. It takes no signal but those that cannot be blocked; the terminal's go past it.
 
+pub(crate) mod client;
 mod present;
+pub(crate) mod protocol;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -32,9 +34,9 @@ use tenure::guard::{SharedPage, Standing, now};
 use tenure::store::{Closing, LeaseId};
 
 use self::present::{Becoming, Present};
+use self::protocol::{How, Order, Received, Told};
 use crate::exit::Failure;
 use crate::process::{self, Forked, Mask};
-use crate::wire::{self, How, Order, Received, Told};
 use crate::{output, settings, tree};
 
 /// How long the closing of a lease may take. Then it runs out by itself.
@@ -54,7 +56,7 @@ pub(crate) struct Posted {
 pub(crate) fn post(settings: &settings::Run, mask: Mask) -> Result<Posted, Failure> {
     let failed = |error: io::Error| Failure::new("cannot start the guard process").because(&error);
     let page = Arc::new(SharedPage::map().map_err(failed)?);
-    let (ours, theirs) = wire::pair().map_err(failed)?;
+    let (ours, theirs) = protocol::pair().map_err(failed)?;
     let (main, strangers) = (getpid(), tree::children(getpid()));
     // Whatever loses the guard comes to us.
     set_child_subreaper(Some(main)).map_err(|error| failed(error.into()))?;
@@ -148,7 +150,7 @@ impl<'a> Guard<'a> {
 
     fn listen(&mut self) {
         loop {
-            match wire::receive(&self.socket) {
+            match protocol::receive(&self.socket) {
                 Ok(Received::Message(order, handed)) => self.obey(order, handed),
                 Ok(Received::Nothing) => return,
                 Ok(Received::End) | Err(_) => {
@@ -178,7 +180,7 @@ impl<'a> Guard<'a> {
 
     fn tell(&self, told: &Told) {
         // Main is gone, or does not move; what it missed it finds out by asking.
-        let _gone = wire::send(&self.socket, told, None);
+        let _gone = protocol::send(&self.socket, told, None);
     }
 
     fn start(&mut self, run: u64, number: u64, variables: &[(String, String)], lock: Option<OwnedFd>) {
@@ -386,7 +388,8 @@ fn close(settings: &settings::Run, leases: &[Option<LeaseId>], why: Closing) {
     runtime.block_on(async {
         let close = async {
             // Nothing is made where the store has gone.
-            let store = tenure::Namespace::find(settings.place.url(), settings.namespace.as_str()).await;
+            let store =
+                tenure::Admin::find(settings.store.place.url(), settings.store.namespace.as_str()).await;
             let Ok(Some(store)) = store else { return };
             for lease in leases.iter().flatten() {
                 let _runs_out = store.close(*lease, why).await;

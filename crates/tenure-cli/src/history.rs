@@ -3,146 +3,43 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use serde::Serialize;
-use tenure::{Namespace, ResourceName};
-
-use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Colour, Style, Table, clean, millis, span};
-use crate::reading::Reading;
-use crate::settings::named;
-use crate::timeline::{self, Stint, Timeline, code, letter, why};
+use crate::json;
+use crate::open;
+use crate::output::{self, Colour, Style, Table, clean, span};
+use crate::settings::{self, Form};
+use crate::timeline::{self, Stint, Timeline, letter, why};
 
-/// Grows when a field changes its meaning or goes. New fields may come without.
-const VERSION: u32 = 1;
 /// The width of a bar where there is no terminal, and at most.
 const BAR: usize = 60;
 /// Of so many workers the names are listed.
 const NAMED: usize = 62;
 
-pub(crate) async fn history(typed: args::History) -> Result<Exit, Failure> {
-    let resource = typed.resource.map(|name| named(&name, ResourceName::new)).transpose()?;
-    let reading = Reading::meant_by(typed.at)?;
-    let timelines = match reading.open().await? {
+pub(crate) async fn history(settings: settings::History) -> Result<Exit, Failure> {
+    let settings::History { resource, since, form, store } = settings;
+    let timelines = match store.open().await? {
         Some(store) => {
-            let timelines = read(&store, resource.as_ref(), typed.since).await?;
-            if timelines.is_empty() && resource.is_none() && !typed.json {
+            let (views, entries) = open::read(&store, resource.as_ref()).await?;
+            let timelines = timeline::timelines(&entries, &views).into_iter();
+            let timelines: Vec<(String, Timeline)> =
+                timelines.map(|(name, timeline)| (name, timeline.within(since))).collect();
+            if timelines.is_empty() && resource.is_none() && form == Form::People {
                 output::nothing_claimed_yet();
             }
             timelines
         }
         None => Vec::new(),
     };
-    match typed.json {
-        true => output::json(&Report {
-            version: VERSION,
-            store: reading.place.to_string(),
-            namespace: reading.namespace.as_str(),
-            since_ms: typed.since.map(millis),
-            resources: timelines
-                .iter()
-                .map(|(name, timeline)| Resource::of(name, timeline, typed.since))
-                .collect(),
-        })?,
-        false => {
-            let style = Style::of_stdout();
-            let shown = timelines.iter().filter(|(_, timeline)| !timeline.reaches().is_zero());
-            let texts: Vec<String> =
-                shown.map(|(name, timeline)| text(name, timeline, typed.since, style)).collect();
-            if texts.is_empty() && !timelines.is_empty() {
-                output::nothing_owned(typed.since);
-            }
-            output::data(&texts.join("\n"))?;
-        }
+    if form == Form::Programs {
+        return output::report(&store, json::History::of(&timelines, since)).map(|()| Exit::OK);
     }
-    Ok(Exit::OK)
-}
-
-async fn read(
-    store: &Namespace,
-    resource: Option<&ResourceName>,
-    since: Option<Duration>,
-) -> Result<Vec<(String, Timeline)>, Failure> {
-    let (entries, present) = match resource {
-        Some(name) => {
-            let Some(view) = store.read(name.as_str()).await? else {
-                output::never_claimed(name.as_str());
-                return Ok(Vec::new());
-            };
-            (store.history(name.as_str()).await?, vec![view])
-        }
-        None => (store.history_of_all().await?, store.read_all().await?),
-    };
-    let timelines = timeline::timelines(&entries, &present).into_iter();
-    Ok(timelines.map(|(name, timeline)| (name, timeline.within(since))).collect())
-}
-
-// ---- for programs ------------------------------------------------------------------------------------------
-
-#[derive(Serialize)]
-struct Report<'a> {
-    version: u32,
-    store: String,
-    namespace: &'a str,
-    since_ms: Option<u64>,
-    resources: Vec<Resource<'a>>,
-}
-
-#[derive(Serialize)]
-struct Resource<'a> {
-    resource: &'a str,
-    vacant_for_ms: u64,
-    changes: usize,
-    flapping: bool,
-    ownerships: Vec<Ownership<'a>>,
-    vacancies: Vec<Nobody>,
-}
-
-#[derive(Serialize)]
-struct Ownership<'a> {
-    worker: &'a str,
-    ticket: u32,
-    term: u64,
-    token: u64,
-    began_ago_ms: Option<u64>,
-    ended_ago_ms: Option<u64>,
-    owned_for_ms: Option<u64>,
-    ended: Option<&'static str>,
-}
-
-#[derive(Serialize)]
-struct Nobody {
-    began_ago_ms: u64,
-    ended_ago_ms: Option<u64>,
-    lasted_ms: u64,
-}
-
-impl<'a> Resource<'a> {
-    fn of(name: &'a str, timeline: &'a Timeline, since: Option<Duration>) -> Self {
-        let ownership = |stint: &'a Stint| Ownership {
-            worker: &stint.worker,
-            ticket: stint.ticket,
-            term: stint.term,
-            token: stint.token,
-            began_ago_ms: stint.began.map(millis),
-            ended_ago_ms: stint.ended.map(|(ago, _)| millis(ago)),
-            owned_for_ms: stint.lasted().map(millis),
-            ended: stint.ended.map(|(_, what)| code(what)),
-        };
-        let vacancies = timeline.vacancies().into_iter().map(|one| Nobody {
-            began_ago_ms: millis(one.began),
-            ended_ago_ms: one.ended.map(millis),
-            lasted_ms: millis(one.lasted()),
-        });
-        Self {
-            resource: name,
-            vacant_for_ms: millis(timeline.vacant_for(since)),
-            changes: timeline.changes().values().map(Vec::len).sum(),
-            flapping: timeline.flapping().is_some(),
-            ownerships: timeline.stints.iter().map(ownership).collect(),
-            vacancies: vacancies.collect(),
-        }
+    let style = Style::of_stdout();
+    let shown = timelines.iter().filter(|(_, timeline)| !timeline.reaches().is_zero());
+    let texts: Vec<String> = shown.map(|(name, timeline)| text(name, timeline, since, style)).collect();
+    if texts.is_empty() && !timelines.is_empty() {
+        output::nothing_owned(since);
     }
+    output::data(&texts.join("\n")).map(|()| Exit::OK)
 }
 
 // ---- for people --------------------------------------------------------------------------------------------

@@ -4,36 +4,36 @@
 //! with `unsafe`, `guard` another process. Here is only which of them comes after which.
 
 mod args;
+mod completions;
 mod config;
 mod demo;
 mod doctor;
+mod duplicate_labels;
 mod exit;
 mod explain;
 #[cfg(test)]
 mod fuzz;
 mod guard;
-mod helping;
 mod history;
 mod jobs;
-mod link;
-mod neighbours;
+mod json;
+mod man;
 mod new;
 mod notify;
+mod open;
 mod output;
 mod place;
 mod process;
-mod reading;
 mod run;
 mod schema;
 mod settings;
-mod standstill;
+mod stall;
 mod status;
 mod step_down;
 mod timeline;
 mod tree;
 mod trouble;
 mod watch;
-mod wire;
 
 use std::process::ExitCode;
 
@@ -46,8 +46,7 @@ use self::exit::{Exit, Failure};
 fn main() -> ExitCode {
     let exit = match understood() {
         Ok((args, typed, found)) => carry_out(args, &typed, &found),
-        Err(Misunderstood::ByClap(told)) => Ok(output::told_by_clap(told)),
-        Err(Misunderstood::Settings(failure)) => Err(failure),
+        Err(misunderstood) => misunderstood,
     };
     let exit = exit.unwrap_or_else(|failure| {
         output::failed(&failure);
@@ -57,55 +56,52 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-enum Misunderstood {
-    ByClap(clap::Error),
-    Settings(Failure),
-}
-
-/// What was typed, filled up from the environment and the file.
-fn understood() -> Result<(Args, ArgMatches, Found), Misunderstood> {
+/// What was typed, filled up from the environment and the file. Otherwise how to exit: clap has told what is wrong, or given
+/// help, or a setting is wrong.
+fn understood() -> Result<(Args, ArgMatches, Found), Result<Exit, Failure>> {
+    let told = |error| Ok(output::told_by_clap(error));
     let command = || config::with_settings(Args::command());
     // Without settings first: whoever asks for help is helped, whatever stands in a file.
-    let typed = command().try_get_matches().map_err(Misunderstood::ByClap)?;
+    let typed = command().try_get_matches().map_err(told)?;
     let (typed, found) = match typed.subcommand_name() {
         Some("completions" | "man" | "demo" | "demo-worker" | "new") => (typed, Found::default()),
         _ => {
-            let mut found = Found::gather().map_err(Misunderstood::Settings)?;
+            let mut found = Found::gather().map_err(Err)?;
             found.yield_to(&typed);
             let typed = match found.is_empty() {
                 true => typed,
-                false => {
-                    found.apply_to(command(), &typed).try_get_matches().map_err(Misunderstood::ByClap)?
-                }
+                false => found.apply_to(command(), &typed).try_get_matches().map_err(told)?,
             };
             (typed, found)
         }
     };
-    let args = Args::from_arg_matches(&typed).map_err(Misunderstood::ByClap)?;
+    let args = Args::from_arg_matches(&typed).map_err(told)?;
     Ok((args, typed, found))
 }
 
-fn carry_out(args: Args, typed_all: &ArgMatches, found: &Found) -> Result<Exit, Failure> {
+fn carry_out(args: Args, matches: &ArgMatches, found: &Found) -> Result<Exit, Failure> {
     match args.wanted {
-        Wanted::Run(typed) => guarded(settings::Run::meant_by(typed)?, || found.tell_overruled()),
-        Wanted::Cron(typed) if typed.list || typed.history.is_some() => block_on(jobs::jobs(typed)),
-        Wanted::Cron(typed) => guarded(settings::Run::meant_by_cron(typed)?, || {}),
-        Wanted::Once(typed) => guarded(settings::Run::meant_by_once(typed)?, || {}),
-        Wanted::Status(typed) => block_on(status::status(settings::Status::meant_by(typed)?)),
-        Wanted::History(typed) => block_on(history::history(typed)),
-        Wanted::StepDown(typed) => block_on(step_down::step_down(typed)),
-        Wanted::Explain(typed) => block_on(explain::explain(typed)),
-        Wanted::Doctor(typed) => block_on(doctor::doctor(typed)),
+        Wanted::Run(typed) => guarded(settings::Run::from_args(typed)?, || found.tell_overruled()),
+        Wanted::Cron(typed) if typed.list || typed.history.is_some() => {
+            block_on(jobs::jobs(settings::Jobs::from_args(typed)?))
+        }
+        Wanted::Cron(typed) => guarded(settings::Run::from_cron_args(typed)?, || {}),
+        Wanted::Once(typed) => guarded(settings::Run::from_once_args(typed)?, || {}),
+        Wanted::Status(typed) => block_on(status::status(settings::Status::from_args(typed)?)),
+        Wanted::History(typed) => block_on(history::history(settings::History::from_args(typed)?)),
+        Wanted::StepDown(typed) => block_on(step_down::step_down(settings::StepDown::from_args(typed)?)),
+        Wanted::Explain(typed) => block_on(explain::explain(settings::Explain::from_args(typed)?)),
+        Wanted::Doctor(typed) => block_on(doctor::doctor(settings::Doctor::from_args(typed)?)),
         Wanted::Config(typed) => {
             found.tell_overruled();
-            config::config(&typed, typed_all.subcommand_matches("config").unwrap_or(typed_all), found)
+            config::config(&settings::Config::from_args(&typed, matches, found)?)
         }
-        Wanted::Demo(typed) => block_on(demo::demo(typed)),
+        Wanted::Demo(typed) => block_on(demo::demo(settings::Demo::from_args(&typed)?)),
         Wanted::DemoWorker(typed) => block_on(demo::work(typed)),
-        Wanted::Completions(typed) => helping::completions(&typed),
-        Wanted::Man(typed) => helping::man(&typed),
-        Wanted::Schema(typed) => schema::print(&typed),
-        Wanted::New(typed) => new::new(typed),
+        Wanted::Completions(typed) => completions::print(typed.shell),
+        Wanted::Man(typed) => man::print(&typed.command),
+        Wanted::Schema(typed) => schema::print(&settings::Schema::from_args(typed)?),
+        Wanted::New(typed) => new::new(settings::New::from_args(typed)?),
     }
 }
 
@@ -115,9 +111,8 @@ fn guarded(settings: settings::Run, say_first: impl FnOnce()) -> Result<Exit, Fa
     // must be forked from a process that has none.
     let signals = process::Signals::block()?;
     let guard = guard::post(&settings, signals.before())?;
-    trouble::listen(settings.place.to_string());
     say_first();
-    block_on(run::run(settings, signals, guard))
+    block_on(trouble::tell_while(settings.store.place.to_string(), run::run(settings, signals, guard)))
 }
 
 /// Everything happens on the main thread.

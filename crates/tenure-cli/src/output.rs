@@ -8,21 +8,23 @@ mod style;
 mod text;
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use tenure::{Ending, ResourceView, Waiting, Why};
+use tenure::{EndReason, Grant, OwnerView, ResourceView, WaitReason, Waiting};
 
 pub(crate) use self::screen::{Line, Screen, Wish};
 pub(crate) use self::style::{Colour, Style};
-pub(crate) use self::text::{
-    Table, beginning, clean, cut, escaped, millis, short_span, span, width, wrapped,
-};
+pub(crate) use self::text::{Table, beginning, clean, cut, escaped, short_span, span, width, wrapped};
 use crate::args::{NEGATIVE, is_negative};
 use crate::exit::{Exit, Failure};
+use crate::json::Report;
 use crate::place::Place;
 use crate::process::{Caught, Killing};
+use crate::settings::Store;
+use crate::step_down::Handed;
 
 /// How many lines wait for a reader who is slow; what comes after that is not said.
 const LINES: usize = 256;
@@ -88,6 +90,11 @@ pub(crate) fn finish() {
     {
         let _slow = is_done.recv_timeout(PATIENCE);
     }
+}
+
+/// What was found in a store, for programs.
+pub(crate) fn report(store: &Store, answer: impl serde::Serialize) -> Result<(), Failure> {
+    json(&Report::new(store.place.to_string(), store.namespace.as_str(), answer))
 }
 
 /// Data for programs.
@@ -176,8 +183,8 @@ fn negative_duration() -> Option<(String, String)> {
 /// Why there is no ticket.
 pub(crate) fn why(waiting: Waiting) -> String {
     match waiting.why {
-        Why::Quarantine => grants_nothing(waiting.look_again),
-        Why::Unreadable => "its record in the store cannot be read".to_owned(),
+        WaitReason::Quarantine => grants_nothing(waiting.look_again),
+        WaitReason::Unreadable => "its record in the store cannot be read".to_owned(),
         // How many they are is the store's to say: the latest who came decided.
         _ => "all its tickets are owned".to_owned(),
     }
@@ -188,7 +195,13 @@ pub(crate) fn withheld(view: &ResourceView) -> Option<String> {
     view.withheld.map(grants_nothing)
 }
 
-fn grants_nothing(left: Duration) -> String {
+/// The same where there is no resource that could show it.
+pub(crate) fn withheld_from_all(left: Duration) {
+    say(&grants_nothing(left));
+}
+
+/// Nothing is granted for so long.
+pub(crate) fn grants_nothing(left: Duration) -> String {
     format!("the store is new, was restarted or lost its data, and grants nothing for {}", span(left))
 }
 
@@ -220,22 +233,22 @@ pub(crate) enum Silence {
 }
 
 /// The end of an ownership that the command did not bring about itself.
-pub(crate) fn ending(resource: &str, term: u64, ending: Ending, place: &Place, silence: Silence) {
+pub(crate) fn ending(resource: &str, term: u64, ending: EndReason, place: &Place, silence: Silence) {
     let why = match ending {
         // Whoever asked for it knows.
-        Ending::Left | Ending::Finished => return,
+        EndReason::Left | EndReason::Finished => return,
         // Said with what failed.
-        Ending::Failed => return,
-        Ending::Asked => "an operator asks for a hand-over".to_owned(),
-        Ending::Lowered => "it has fewer tickets now".to_owned(),
-        Ending::Evicted => "an operator took it away".to_owned(),
-        Ending::Expired => match silence {
+        EndReason::Failed => return,
+        EndReason::Asked => "an operator asks for a hand-over".to_owned(),
+        EndReason::Lowered => "it has fewer tickets now".to_owned(),
+        EndReason::Evicted => "an operator took it away".to_owned(),
+        EndReason::Expired => match silence {
             Silence::Store(trust) => format!("no renewal was answered by `{place}` for {}", span(trust)),
             Silence::Ours(still) => format!("this process was held up for {}", span(still)),
         },
-        Ending::Gone => format!("`{place}` does not know this lease any more"),
-        Ending::Missing => format!("`{place}` was restarted, and does not know it any more"),
-        Ending::Cloned => "another process uses this lease".to_owned(),
+        EndReason::Gone => format!("`{place}` does not know this lease any more"),
+        EndReason::Missing => format!("`{place}` was restarted, and does not know it any more"),
+        EndReason::Cloned => "another process uses this lease".to_owned(),
         _ => "it has ended".to_owned(),
     };
     let verb = if ending.is_gentle() { "giving up" } else { "lost" };
@@ -243,13 +256,13 @@ pub(crate) fn ending(resource: &str, term: u64, ending: Ending, place: &Place, s
 }
 
 /// What may help against such an ending.
-pub(crate) fn help_against(ending: Ending, trust: Duration, ttl: Duration) -> Option<String> {
+pub(crate) fn help_against(ending: EndReason, trust: Duration, ttl: Duration) -> Option<String> {
     let (trust, ttl) = (span(trust), span(ttl));
     match ending {
-        Ending::Expired => {
+        EndReason::Expired => {
             Some(format!("a lease of {ttl} rides out {trust} of silence; for longer, raise `--ttl`"))
         }
-        Ending::Gone => Some(format!("others may own what the store forgot; competing again after {ttl}")),
+        EndReason::Gone => Some(format!("others may own what the store forgot; competing again after {ttl}")),
         _ => None,
     }
 }
@@ -415,13 +428,6 @@ pub(crate) fn waiting_for_store(why: &Failure) {
 
 // ---- step-down ---------------------------------------------------------------------------------------------
 
-/// What became of a ticket.
-#[derive(Debug)]
-pub(crate) enum Handed {
-    To { worker: String, ticket: u32, term: u64, token: u64, is_same: bool },
-    ToNobody { waiting: usize, withheld: Option<Duration> },
-}
-
 pub(crate) fn asked(resource: &str, worker: &str, term: u64) {
     say(&format!("asked `{worker}` to hand over `{resource}` (term {term}); waiting until it has"));
 }
@@ -438,13 +444,15 @@ pub(crate) fn not_handed_over(resource: &str, worker: &str, waited: &str) {
 
 pub(crate) fn handed_over(resource: &str, handed: &Handed, took: Duration) -> Result<(), Failure> {
     let resource = clean(resource);
+    let how = |owner: &OwnerView| {
+        let Grant { ticket, term, token } = owner.grant;
+        format!("(ticket {}, term {}, token {}), after {}\n", ticket.0, term.0, token.0, span(took))
+    };
     data(&match handed {
-        Handed::To { worker, ticket, term, token, is_same } => {
-            let who = match is_same {
-                true => format!("nobody else wanted `{resource}`: `{}` owns it again", clean(worker)),
-                false => format!("`{}` owns `{resource}` now", clean(worker)),
-            };
-            format!("{who} (ticket {ticket}, term {term}, token {token}), after {}\n", span(took))
+        Handed::To(next) => format!("`{}` owns `{resource}` now {}", clean(next.worker.as_str()), how(next)),
+        Handed::Back(same) => {
+            let worker = clean(same.worker.as_str());
+            format!("nobody else wanted `{resource}`: `{worker}` owns it again {}", how(same))
         }
         Handed::ToNobody { waiting: 0, .. } => format!("nobody owns `{resource}` now, and nobody wants it\n"),
         Handed::ToNobody { waiting, withheld } => {
@@ -456,9 +464,9 @@ pub(crate) fn handed_over(resource: &str, handed: &Handed, took: Duration) -> Re
 
 // ---- config ------------------------------------------------------------------------------------------------
 
-pub(crate) fn which_file(file: Option<&str>, looked_for: &[std::path::PathBuf]) {
+pub(crate) fn which_file(file: Option<&Path>, looked_for: &[PathBuf]) {
     match file {
-        Some(file) => say(&format!("settings from `{file}`")),
+        Some(file) => say(&format!("settings from `{}`", file.display())),
         None => {
             let places: Vec<String> = looked_for.iter().map(|path| format!("`{}`", path.display())).collect();
             say(&format!("there is no file with settings: neither {}", places.join(" nor ")));

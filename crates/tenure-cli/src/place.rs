@@ -56,9 +56,7 @@ impl Place {
     }
 
     fn default_of_user() -> Result<Self, Failure> {
-        let absolute =
-            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+        let state = folder_of_user("XDG_STATE_HOME", ".local/state");
         let name_one = "name a store with --store sqlite:PATH, or in TENURE_STORE";
         let folder = state.map(|state| state.join("tenure")).ok_or_else(|| {
             Failure::new("there is no default store: neither XDG_STATE_HOME nor HOME is an absolute path")
@@ -120,6 +118,12 @@ impl Place {
         }
         failure
     }
+}
+
+/// The folder that a variable names, else the one below the user's home.
+pub(crate) fn folder_of_user(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute(variable).or_else(|| Some(absolute("HOME")?.join(below_home)))
 }
 
 impl fmt::Display for Place {

@@ -1,16 +1,53 @@
-//! What is meant: everything checked once, before anything is begun.
+//! What is meant: the settings of each command, made from its arguments and checked before the command starts.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ArgMatches;
 use tenure::cron::{Interrupted, Misfire, Schedule};
 use tenure::store::{Namespace, Tickets};
 use tenure::{Label, LimitError, ResourceName, Timing};
 
 use crate::args::{self, Restart};
+use crate::config::Found;
 use crate::exit::Failure;
+use crate::json::Setting;
+use crate::new::names::{ModuleName, PackageName, Resource};
 use crate::place::Place;
-use crate::reading::Reading;
+
+/// Which part of which store, and whether to wait for it.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) place: Place,
+    pub(crate) namespace: Namespace,
+    /// Whether to wait for a store that does not exist yet.
+    pub(crate) waits: bool,
+}
+
+impl Store {
+    fn from_args(typed: args::At) -> Result<Self, Failure> {
+        let namespace = named(&typed.namespace, Namespace::new)?;
+        Ok(Self { namespace, place: Place::find(typed.store)?, waits: typed.wait_for_store })
+    }
+}
+
+/// Who reads the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    People,
+    Programs,
+    /// People who watch it change.
+    Watchers,
+}
+
+impl Form {
+    fn from_args(json: bool) -> Self {
+        if json { Self::Programs } else { Self::People }
+    }
+}
+
+// ---- run, cron, once ---------------------------------------------------------------------------------------
 
 /// A command to be run.
 #[derive(Debug)]
@@ -26,10 +63,7 @@ pub(crate) struct Run {
     pub(crate) metadata: Option<String>,
     pub(crate) again: Again,
     pub(crate) restart: Restart,
-    pub(crate) place: Place,
-    /// Whether a store that is not there yet is waited for.
-    pub(crate) waits_for_store: bool,
-    pub(crate) namespace: Namespace,
+    pub(crate) store: Store,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
 }
@@ -56,37 +90,43 @@ pub(crate) struct Cron {
     pub(crate) interrupted: Interrupted,
 }
 
+/// After which ends of an ownership, other than the command's own, `tenure` competes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// All.
+    Always,
+    /// Those that were asked for: what is lost ends `tenure`.
+    AfterHandOver,
+    /// None: the command is started at most once.
+    Never,
+}
+
 impl Run {
-    pub(crate) fn meant_by(typed: args::Run) -> Result<Self, Failure> {
+    pub(crate) fn from_args(typed: args::Run) -> Result<Self, Failure> {
         let run = Self::new(&typed.resource, Duty::Command, typed.competing, typed.at, typed.command)?;
-        Ok(Self {
-            tickets: Tickets::new(typed.tickets)?,
-            wait: typed.wait,
-            again: Again::meant_by(typed.once, typed.exit_on_loss),
-            restart: typed.restart,
-            ..run
-        })
+        let again = match (typed.once, typed.exit_on_loss) {
+            (true, _) => Again::Never,
+            (false, true) => Again::AfterHandOver,
+            (false, false) => Again::Always,
+        };
+        let tickets = Tickets::new(typed.tickets)?;
+        Ok(Self { tickets, wait: typed.wait, again, restart: typed.restart, ..run })
     }
 
-    pub(crate) fn meant_by_cron(typed: args::Cron) -> Result<Self, Failure> {
+    pub(crate) fn from_cron_args(typed: args::Cron) -> Result<Self, Failure> {
         let (spec, name) = (typed.spec.unwrap_or_default(), typed.job.unwrap_or_default());
         named(&name, ResourceName::new)?;
-        let cron = Cron {
-            schedule: Schedule::new(&spec)?.in_zone(&typed.tz)?,
-            misfire: typed.misfire,
-            jitter: typed.jitter,
-            interrupted: match typed.interrupted {
-                args::Interrupted::Leave => Interrupted::Leave,
-                args::Interrupted::Again => Interrupted::Again,
-            },
-            name,
-            spec,
+        let schedule = Schedule::new(&spec)?.in_zone(&typed.tz)?;
+        let interrupted = match typed.interrupted {
+            args::Interrupted::Leave => Interrupted::Leave,
+            args::Interrupted::Again => Interrupted::Again,
         };
-        let resource = format!("cron:{}", cron.name);
+        let resource = format!("cron:{name}");
+        let cron = Cron { name, spec, schedule, misfire: typed.misfire, jitter: typed.jitter, interrupted };
         Self::new(&resource, Duty::Cron(cron), typed.competing, typed.at, typed.command)
     }
 
-    pub(crate) fn meant_by_once(typed: args::Once) -> Result<Self, Failure> {
+    pub(crate) fn from_once_args(typed: args::Once) -> Result<Self, Failure> {
         named(&typed.name, ResourceName::new)?;
         let resource = format!("once:{}", typed.name);
         let duty = Duty::Once { name: typed.name, goes_on: typed.go_on };
@@ -103,7 +143,7 @@ impl Run {
     ) -> Result<Self, Failure> {
         let mut words = command.into_iter();
         let program = words.next().ok_or_else(|| Failure::new("there is no command to run"))?;
-        let timing = Timing::new(competing.ttl)?;
+        let timing = competing.ttl;
         Ok(Self {
             resource: named(resource, ResourceName::new)?,
             duty,
@@ -115,69 +155,213 @@ impl Run {
             again: Again::Always,
             restart: Restart::Never,
             label: competing.label.map(|label| named(&label, Label::new)).transpose()?,
-            namespace: named(&at.namespace, Namespace::new)?,
-            place: Place::find(at.store)?,
-            waits_for_store: at.wait_for_store,
+            store: Store::from_args(at)?,
             program,
             arguments: words.collect(),
         })
     }
 }
 
-/// After which ends of an ownership, other than the command's own, `tenure` competes again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
-    /// All.
-    Always,
-    /// Those that were asked for: what is lost ends `tenure`.
-    AfterHandOver,
-    /// None: the command is started at most once.
-    Never,
-}
+// ---- those that look at a store, or ask an owner to go -----------------------------------------------------
 
-impl Again {
-    fn meant_by(once: bool, exit_on_loss: bool) -> Self {
-        match (once, exit_on_loss) {
-            (true, _) => Self::Never,
-            (false, true) => Self::AfterHandOver,
-            (false, false) => Self::Always,
-        }
-    }
-}
-
-/// A look at the owners.
 #[derive(Debug)]
 pub(crate) struct Status {
     pub(crate) resource: Option<ResourceName>,
     pub(crate) form: Form,
-    pub(crate) reading: Reading,
-}
-
-/// For whom it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    People,
-    Programs,
-    /// Those who want to see it change.
-    Watchers,
+    pub(crate) store: Store,
 }
 
 impl Status {
-    pub(crate) fn meant_by(typed: args::Status) -> Result<Self, Failure> {
-        Ok(Self {
-            resource: typed.resource.map(|name| named(&name, ResourceName::new)).transpose()?,
-            form: match (typed.json, typed.watch) {
-                (true, _) => Form::Programs,
-                (false, true) => Form::Watchers,
-                (false, false) => Form::People,
-            },
-            reading: Reading::meant_by(typed.at)?,
-        })
+    pub(crate) fn from_args(typed: args::Status) -> Result<Self, Failure> {
+        let form = if typed.watch { Form::Watchers } else { Form::from_args(typed.json) };
+        Ok(Self { resource: optional(typed.resource)?, form, store: Store::from_args(typed.at)? })
     }
 }
 
+#[derive(Debug)]
+pub(crate) struct History {
+    pub(crate) resource: Option<ResourceName>,
+    pub(crate) since: Option<Duration>,
+    pub(crate) form: Form,
+    pub(crate) store: Store,
+}
+
+impl History {
+    pub(crate) fn from_args(typed: args::History) -> Result<Self, Failure> {
+        let (resource, form) = (optional(typed.resource)?, Form::from_args(typed.json));
+        Ok(Self { resource, since: typed.since, form, store: Store::from_args(typed.at)? })
+    }
+}
+
+/// A list of all jobs, or the history of one.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    pub(crate) one: Option<ResourceName>,
+    pub(crate) form: Form,
+    pub(crate) store: Store,
+}
+
+impl Jobs {
+    pub(crate) fn from_args(typed: args::Cron) -> Result<Self, Failure> {
+        let (one, form) = (optional(typed.history)?, Form::from_args(typed.json));
+        Ok(Self { one, form, store: Store::from_args(typed.at)? })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Explain {
+    pub(crate) resource: ResourceName,
+    pub(crate) form: Form,
+    pub(crate) store: Store,
+}
+
+impl Explain {
+    pub(crate) fn from_args(typed: args::Explain) -> Result<Self, Failure> {
+        let (resource, form) = (named(&typed.resource, ResourceName::new)?, Form::from_args(typed.json));
+        Ok(Self { resource, form, store: Store::from_args(typed.at)? })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Doctor {
+    pub(crate) timing: Timing,
+    pub(crate) form: Form,
+    pub(crate) store: Store,
+}
+
+impl Doctor {
+    pub(crate) fn from_args(typed: args::Doctor) -> Result<Self, Failure> {
+        let form = Form::from_args(typed.json);
+        Ok(Self { timing: typed.ttl, form, store: Store::from_args(typed.at)? })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct StepDown {
+    pub(crate) resource: ResourceName,
+    pub(crate) ticket: Option<u32>,
+    pub(crate) how: Removal,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) form: Form,
+    pub(crate) store: Store,
+}
+
+/// How the owner is made to give up its ticket.
+#[derive(Debug)]
+pub(crate) enum Removal {
+    Ask { successor: Option<Label> },
+    Force,
+}
+
+impl StepDown {
+    pub(crate) fn from_args(typed: args::StepDown) -> Result<Self, Failure> {
+        let resource = named(&typed.resource, ResourceName::new)?;
+        let successor = typed.to.map(|label| named(&label, Label::new)).transpose()?;
+        let how = if typed.force { Removal::Force } else { Removal::Ask { successor } };
+        let (form, store) = (Form::from_args(typed.json), Store::from_args(typed.at)?);
+        Ok(Self { resource, ticket: typed.ticket, how, wait: typed.wait, form, store })
+    }
+}
+
+// ---- the others --------------------------------------------------------------------------------------------
+
+/// The settings in force.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) form: Form,
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) settings: Vec<Setting>,
+}
+
+impl Config {
+    pub(crate) fn from_args(
+        typed: &args::Config,
+        matches: &ArgMatches,
+        found: &Found,
+    ) -> Result<Self, Failure> {
+        let settings = found.all_in_force(matches.subcommand_matches("config").unwrap_or(matches))?;
+        let file = found.file().map(PathBuf::from);
+        Ok(Self { form: Form::from_args(typed.json), file, settings })
+    }
+}
+
+/// With fewer, nobody would be left to take over from a worker that the script kills or pauses.
+const FEWEST_IN_SCRIPT: u8 = 3;
+
+#[derive(Debug)]
+pub(crate) struct Demo {
+    pub(crate) timing: Timing,
+    pub(crate) workers: u8,
+    pub(crate) play: Play,
+}
+
+/// Who decides what happens in the demo.
+#[derive(Debug)]
+pub(crate) enum Play {
+    User,
+    Script { is_planted: bool },
+}
+
+impl Demo {
+    pub(crate) fn from_args(typed: &args::Demo) -> Result<Self, Failure> {
+        if typed.script && typed.workers < FEWEST_IN_SCRIPT {
+            return Err(Failure::new(format!("the script needs {FEWEST_IN_SCRIPT} workers at least")));
+        }
+        let play = if typed.script { Play::Script { is_planted: typed.plant } } else { Play::User };
+        Ok(Self { timing: typed.ttl, workers: typed.workers, play })
+    }
+}
+
+/// Code to be written.
+#[derive(Debug)]
+pub(crate) enum New {
+    Module { name: ModuleName, resources: Vec<Resource> },
+    App { name: PackageName, path: PathBuf, tenure: PathBuf },
+}
+
+impl New {
+    pub(crate) fn from_args(typed: args::New) -> Result<Self, Failure> {
+        match typed.what {
+            args::NewWhat::Module(typed) => {
+                let name = ModuleName::new(&typed.name)?;
+                let resources = Resource::all(&typed.resources, Tickets::new(typed.tickets)?.count())?;
+                Ok(Self::Module { name, resources })
+            }
+            args::NewWhat::App(typed) => {
+                let name = PackageName::of(&typed.path)?;
+                let tenure = typed.tenure_path.ok_or_else(|| {
+                    Failure::new("the crate `tenure` is not published yet")
+                        .hint("name a checkout of Tenure: --tenure-path PATH")
+                })?;
+                Ok(Self::App { name, path: typed.path, tenure })
+            }
+        }
+    }
+}
+
+/// A script to be printed.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    pub(crate) namespace: Namespace,
+    /// The role that is granted what a worker needs.
+    pub(crate) role: Option<String>,
+}
+
+impl Schema {
+    pub(crate) fn from_args(typed: args::Schema) -> Result<Self, Failure> {
+        let args::StoreKind::Postgres = typed.kind;
+        Ok(Self { namespace: Namespace::new(&typed.namespace)?, role: typed.role })
+    }
+}
+
+// ---- names -------------------------------------------------------------------------------------------------
+
+fn optional(typed: Option<String>) -> Result<Option<ResourceName>, Failure> {
+    typed.map(|name| named(&name, ResourceName::new)).transpose()
+}
+
 /// Checks a name. An error shows only the beginning of a long one; here it also shows that it does.
-pub(crate) fn named<T>(typed: &str, check: fn(&str) -> Result<T, LimitError>) -> Result<T, Failure> {
+fn named<T>(typed: &str, check: fn(&str) -> Result<T, LimitError>) -> Result<T, Failure> {
     check(typed).map_err(|limit| {
         let shown: String = typed.chars().take(SHOWN).collect();
         let said = limit.to_string();

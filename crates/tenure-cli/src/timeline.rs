@@ -7,9 +7,12 @@ use std::fmt;
 use std::time::Duration;
 
 use tenure::store::Entry;
-use tenure::{Flapping, Grant, Happened, Label, ResourceView};
+use tenure::{FlapLimit, Grant, HistoryEvent, Label, OwnerView, ResourceView};
 
 use crate::output::span;
+
+/// Within so long after the end of a lease the next one owns, plus the slowest answer that counts.
+pub(crate) const LATEST_SUCCESSION: Duration = Duration::from_millis(50);
 
 /// All that is known of one resource, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub(crate) struct Stint {
     pub(crate) token: u64,
     /// How long ago; unknown if the store has forgotten it.
     pub(crate) began: Option<Duration>,
-    pub(crate) ended: Option<(Duration, Happened)>,
+    pub(crate) ended: Option<(Duration, HistoryEvent)>,
 }
 
 impl Stint {
@@ -80,7 +83,7 @@ pub(crate) fn timelines(entries: &[Entry], present: &[ResourceView]) -> BTreeMap
         let timeline = all.entry(entry.resource.to_string()).or_default();
         let stint = timeline.stint(entry.grant, &entry.worker);
         match entry.what {
-            Happened::Granted => stint.began = Some(entry.ago),
+            HistoryEvent::Granted => stint.began = Some(entry.ago),
             what => stint.ended = Some((entry.ago, what)),
         }
     }
@@ -97,6 +100,23 @@ pub(crate) fn timelines(entries: &[Entry], present: &[ResourceView]) -> BTreeMap
 }
 
 impl Timeline {
+    /// Who had the ticket before this owner, why it went, and for how long the ticket was free; as far as is known.
+    pub(crate) fn before(&self, owner: &OwnerView) -> Option<(&Stint, HistoryEvent, Duration)> {
+        let grant = owner.grant;
+        let earlier = |stint: &&Stint| stint.ticket == grant.ticket.0 && stint.token < grant.token.0;
+        let (stint, (ended, why)) =
+            self.stints.iter().rev().filter(earlier).find_map(|stint| Some((stint, stint.ended?)))?;
+        // Both from the history: what was read beside it is as of another moment.
+        let began = self.stints.iter().find(|stint| stint.token == grant.token.0);
+        let began = began.and_then(|stint| stint.began).unwrap_or(owner.owned_for);
+        Some((stint, why, ended.saturating_sub(began)))
+    }
+
+    /// Whether somebody owned the ticket before.
+    pub(crate) fn has_had(&self, grant: Grant) -> bool {
+        self.stints.iter().any(|stint| stint.ticket == grant.ticket.0 && stint.token < grant.token.0)
+    }
+
     /// The ownership under this token, which is put in its place if it was not known yet.
     fn stint(&mut self, grant: Grant, worker: &Label) -> &mut Stint {
         let token = grant.token.0;
@@ -173,7 +193,7 @@ impl Timeline {
         for stint in &self.stints {
             if let (Some(before), Some(began)) = (before.insert(stint.ticket, stint), stint.began) {
                 let was_given_up =
-                    matches!(before.ended, Some((_, Happened::Released | Happened::SteppedDown)));
+                    matches!(before.ended, Some((_, HistoryEvent::Released | HistoryEvent::SteppedDown)));
                 if before.worker != stint.worker || !was_given_up {
                     changes.entry(stint.ticket).or_default().push(began);
                 }
@@ -189,13 +209,13 @@ impl Timeline {
 
     /// Whether it flaps at present: the same, of the latest changes only.
     pub(crate) fn flapping_now(&self) -> Option<Flaps> {
-        self.flapping_within(Flapping::default().within())
+        self.flapping_within(FlapLimit::default().within())
     }
 
     /// The most changes of one ticket, of those not longer ago than `since`, if they are so many as the library calls
     /// flapping.
     fn flapping_within(&self, since: Duration) -> Option<Flaps> {
-        let limit = Flapping::default();
+        let limit = FlapLimit::default();
         let most = |mut changes: Vec<Duration>| {
             changes.retain(|ago| *ago <= since);
             let within = |first: usize| {
@@ -269,30 +289,16 @@ pub(crate) fn letter(worker: Option<usize>) -> char {
 }
 
 /// Why an ownership ended, for people.
-pub(crate) fn why(what: Happened) -> &'static str {
+pub(crate) fn why(what: HistoryEvent) -> &'static str {
     match what {
-        Happened::Granted => "began",
-        Happened::Released => "released",
-        Happened::Failed => "its work failed",
-        Happened::SteppedDown => "stepped down",
-        Happened::Expired => "its lease ran out",
-        Happened::Died => "it died",
-        Happened::Evicted => "evicted",
+        HistoryEvent::Granted => "began",
+        HistoryEvent::Released => "released",
+        HistoryEvent::Failed => "its work failed",
+        HistoryEvent::SteppedDown => "stepped down",
+        HistoryEvent::Expired => "its lease ran out",
+        HistoryEvent::Died => "it died",
+        HistoryEvent::Evicted => "evicted",
         _ => "ended",
-    }
-}
-
-/// The same, for programs.
-pub(crate) fn code(what: Happened) -> &'static str {
-    match what {
-        Happened::Granted => "granted",
-        Happened::Released => "released",
-        Happened::Failed => "failed",
-        Happened::SteppedDown => "stepped_down",
-        Happened::Expired => "expired",
-        Happened::Died => "died",
-        Happened::Evicted => "evicted",
-        _ => "other",
     }
 }
 
@@ -302,7 +308,7 @@ mod tests {
 
     const S: Duration = Duration::from_secs(1);
 
-    fn stint(worker: &str, term: u64, began: u32, ended: Option<(u32, Happened)>) -> Stint {
+    fn stint(worker: &str, term: u64, began: u32, ended: Option<(u32, HistoryEvent)>) -> Stint {
         Stint {
             worker: worker.to_owned(),
             ticket: 0,
@@ -320,8 +326,8 @@ mod tests {
     #[test]
     fn nobody_owned_between_an_end_and_the_next_beginning_and_after_the_last_end() {
         let timeline = of(vec![
-            stint("a", 1, 60, Some((40, Happened::Died))),
-            stint("b", 2, 35, Some((10, Happened::Released))),
+            stint("a", 1, 60, Some((40, HistoryEvent::Died))),
+            stint("b", 2, 35, Some((10, HistoryEvent::Released))),
         ]);
 
         let gaps: Vec<(Duration, Option<Duration>)> =
@@ -333,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_ago_to_be_told_still_began_a_vacancy() {
-        let timeline = of(vec![stint("a", 1, 60, Some((40, Happened::Died))), stint("b", 2, 10, None)]);
+        let timeline = of(vec![stint("a", 1, 60, Some((40, HistoryEvent::Died))), stint("b", 2, 10, None)]);
 
         let late = timeline.clone().within(Some(S * 30));
         assert_eq!((late.stints.len(), late.vacant_for(Some(S * 30))), (1, S * 20));
@@ -348,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_present_owner_whose_beginning_was_forgotten_is_told_of() {
-        let owner = tenure::OwnerView {
+        let owner = OwnerView {
             worker: Label::new("a").expect("a label"),
             metadata: tenure::Metadata::default(),
             grant: Grant { ticket: tenure::Ticket(0), term: tenure::Term(7), token: tenure::Token(70) },
@@ -369,7 +375,7 @@ mod tests {
     fn a_ticket_that_somebody_owns_meanwhile_leaves_no_vacancy() {
         let mut other = stint("b", 2, 50, None);
         other.ticket = 1;
-        let timeline = of(vec![stint("a", 1, 60, Some((40, Happened::Died))), other]);
+        let timeline = of(vec![stint("a", 1, 60, Some((40, HistoryEvent::Died))), other]);
 
         assert_eq!(timeline.vacancies(), []);
         assert_eq!(timeline.tickets(), [0, 1]);
@@ -377,7 +383,7 @@ mod tests {
 
     #[test]
     fn six_changes_within_ten_minutes_are_flapping_and_giving_up_to_oneself_is_no_change() {
-        let run = |count: u64, step: u32, what: Happened, name: fn(u64) -> String| {
+        let run = |count: u64, step: u32, what: HistoryEvent, name: fn(u64) -> String| {
             let stints = (0..=count).map(|term| {
                 let began = step * (count - term) as u32 + step;
                 let mut one = stint("", term, began, Some((began - step, what)));
@@ -389,11 +395,11 @@ mod tests {
         let other = |term: u64| format!("w{term}");
         let same = |_: u64| "w".to_owned();
 
-        assert_eq!(run(6, 60, Happened::Released, other), Some(6));
-        assert_eq!(run(6, 130, Happened::Released, other), None);
-        assert_eq!(run(5, 1, Happened::Released, other), None);
-        assert_eq!(run(9, 1, Happened::Released, same), None);
-        assert_eq!(run(9, 1, Happened::Died, same), Some(9));
+        assert_eq!(run(6, 60, HistoryEvent::Released, other), Some(6));
+        assert_eq!(run(6, 130, HistoryEvent::Released, other), None);
+        assert_eq!(run(5, 1, HistoryEvent::Released, other), None);
+        assert_eq!(run(9, 1, HistoryEvent::Released, same), None);
+        assert_eq!(run(9, 1, HistoryEvent::Died, same), Some(9));
     }
 
     #[test]
@@ -401,7 +407,7 @@ mod tests {
         let changed_until = |last: u32| {
             let stints = (0..=6).map(|term| {
                 let began = last + 6 - term;
-                stint(&format!("w{term}"), u64::from(term), began, Some((began - 1, Happened::Released)))
+                stint(&format!("w{term}"), u64::from(term), began, Some((began - 1, HistoryEvent::Released)))
             });
             of(stints.collect())
         };
@@ -415,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_bar_shows_who_owned_for_the_longest_part_of_each_column() {
-        let timeline = of(vec![stint("a", 1, 100, Some((60, Happened::Died))), stint("b", 2, 40, None)]);
+        let timeline = of(vec![stint("a", 1, 100, Some((60, HistoryEvent::Died))), stint("b", 2, 40, None)]);
         let workers = timeline.workers();
 
         let bar: String = timeline.bar(0, S * 100, 10, &workers).into_iter().map(letter).collect();
@@ -427,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_beginning_that_the_store_forgot_is_unknown_and_leaves_no_vacancy() {
-        let mut first = stint("a", 1, 60, Some((40, Happened::Died)));
+        let mut first = stint("a", 1, 60, Some((40, HistoryEvent::Died)));
         first.began = None;
         let timeline = of(vec![first, stint("b", 2, 40, None)]);
 

@@ -1,15 +1,11 @@
-//! What the library warns of, for people: the store cannot be opened, does not answer, is not as safe as it could be.
-//! The same thing is said once in a while, not at every attempt.
+//! What the library tells of the store, for people: it does not answer, answers again, is not as safe as it could be. The
+//! same thing is said once in a while, not at every attempt.
 
 use std::collections::HashMap;
-use std::fmt::{self, Write};
-use std::sync::{Mutex, PoisonError};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use tracing::field::{Field, Visit};
-use tracing::level_filters::LevelFilter;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tenure::{Change, Event, StoreChange};
 
 use crate::output;
 
@@ -17,216 +13,198 @@ use crate::output;
 const QUIET: Duration = Duration::from_secs(30);
 /// So many different things are remembered; after that it starts anew.
 const REMEMBERED: usize = 64;
-/// The field of what is told though it is no warning: that a trouble is over.
-const RECOVERED: &str = "recovered";
 
-/// Listens from now on, in all threads, to what is said of this store.
-pub(crate) fn listen(store: String) {
-    // Nobody else listens in this program.
-    let _first = tracing::subscriber::set_global_default(Listener { store, ..Listener::default() });
-}
-
-#[derive(Default)]
-struct Listener {
-    /// As people may see it.
-    store: String,
-    said: Mutex<HashMap<String, Instant>>,
-}
-
-impl Listener {
-    /// Whether it is news, and from now on it is not.
-    fn is_news(&self, text: &str, now: Instant) -> bool {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.get(text).is_some_and(|at| now.duration_since(*at) < QUIET) {
-            return false;
-        }
-        if said.len() >= REMEMBERED {
-            said.clear();
-        }
-        said.insert(text.to_owned(), now);
-        true
-    }
-
-    /// What comes now is another trouble, and news.
-    fn forget_all_but(&self, text: &str) {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).retain(|said, _| said == text);
-    }
-}
-
-impl Subscriber for Listener {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let is_ours = metadata.target().split("::").next() == Some("tenure");
-        let is_worth_it = *metadata.level() <= Level::WARN || metadata.fields().field(RECOVERED).is_some();
-        is_ours && metadata.is_event() && is_worth_it
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::INFO)
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut told = Told::default();
-        event.record(&mut told);
-        if let Some(text) = told.text(&self.store)
-            && self.is_news(&told.cause_or(&text), Instant::now())
+/// Does the work, and meanwhile says what is told of this store.
+pub(crate) async fn tell_while<T>(store: String, work: impl Future<Output = T>) -> T {
+    let (mut events, mut work) = (tenure::events(), pin!(work));
+    let mut said = Said::default();
+    let mut say = |event: &Event| {
+        if let Some(line) = Line::of(event, &store)
+            && said.is_news(&line, Instant::now())
         {
-            output::trouble(&text, told.hint.as_deref());
-            if told.is_recovery {
-                self.forget_all_but(&text);
-            }
+            output::trouble(&line.text, line.hint.as_deref());
+        }
+    };
+    let done = loop {
+        tokio::select! {
+            // First, so that people read why before they read what followed.
+            biased;
+            Some(event) = events.next() => say(&event),
+            done = &mut work => break done,
+        }
+    };
+    // What was told while it came to its end.
+    loop {
+        tokio::select! {
+            biased;
+            Some(event) = events.next() => say(&event),
+            () = std::future::ready(()) => return done,
         }
     }
-
-    // No span is ever enabled.
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
 }
 
-/// What an event says, of that which people can use.
-#[derive(Default)]
-struct Told {
-    message: String,
-    resource: String,
-    error: Option<String>,
-    cause: Option<String>,
+/// One line for people.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    text: String,
     hint: Option<String>,
-    /// The end of an ownership, or a time of waiting: `run` tells both itself.
-    is_told_elsewhere: bool,
+    /// What makes it the same as another: its cause, whatever was tried meanwhile; without one, all that it says.
+    same_as: String,
+    /// After it every trouble is news again.
     is_recovery: bool,
 }
 
-/// What `cron` tells itself, with the name of the job and the time.
-const ABOUT_JOBS: [&str; 7] = [
-    "was interrupted",
-    "the job failed",
-    "the ownership ended before the job did",
-    "nobody began them in time",
-    "left out, because the one before was still running",
-    "the clock of this worker is more than a minute ahead of the store's",
-    "had another plan",
-];
-
-impl Told {
-    /// Without what differs from attempt to attempt.
-    fn text(&self, store: &str) -> Option<String> {
-        let is_of_cron = self.resource.starts_with("cron:") && ABOUT_JOBS.contains(&self.message.as_str());
-        if self.is_told_elsewhere || is_of_cron {
-            return None;
-        }
-        let mut text = match (self.message.strip_prefix("the store "), self.resource.as_str()) {
-            (Some(rest), "") => format!("the store `{store}` {rest}"),
-            (Some(rest), resource) => format!("`{resource}`: the store `{store}` {rest}"),
-            (None, "") => self.message.clone(),
-            // It says what the resource does, or what became of it.
-            (None, resource) if self.message.starts_with("was ") || self.message.starts_with("changes ") => {
-                format!("`{resource}` {}", self.message)
+impl Line {
+    /// Nothing for what `run`, `cron` and `once` say themselves.
+    fn of(event: &Event, store: &str) -> Option<Self> {
+        match event {
+            Event::Campaign { resource, change: Change::Flapping { .. }, .. } => {
+                Some(Self::plain(format!("`{resource}` changes its owner too often")))
             }
-            (None, resource) => format!("`{resource}`: {}", self.message),
+            Event::OnceInterrupted { resource, .. } => {
+                Some(Self::plain(format!("`{resource}` was interrupted")))
+            }
+            Event::Store { resource, change, .. } => {
+                let about = resource.as_ref().map(|resource| format!("`{resource}`: ")).unwrap_or_default();
+                Self::of_store(&format!("{about}the store `{store}`"), change)
+            }
+            Event::Panicked { what } => Some(Self::plain(format!("an internal error: {what}"))),
+            _ => None,
+        }
+    }
+
+    fn of_store(store: &str, change: &StoreChange) -> Option<Self> {
+        let line = match change {
+            StoreChange::Failed { call: "job", error, cause } => {
+                Self::because(&format!("{store} did not answer about a job"), error, cause)
+            }
+            StoreChange::Failed { error, cause, .. } => {
+                Self::because(&format!("{store} did not answer as hoped"), error, cause)
+            }
+            StoreChange::Silent { .. } => Self::plain(format!("{store} did not answer in time")),
+            StoreChange::Recovered => {
+                Self { is_recovery: true, ..Self::plain(format!("{store} answers again")) }
+            }
+            StoreChange::Restarted => Self::plain(format!("{store} was restarted; confirming what is owned")),
+            StoreChange::HintsLost { error, cause } => {
+                let what = "does not tell when a ticket is free; this worker finds out by itself, up to a lease later";
+                Self::because(&format!("{store} {what}"), error, cause)
+            }
+            StoreChange::HintsRestored => Self {
+                is_recovery: true,
+                ..Self::plain(format!("{store} tells again when a ticket is free"))
+            },
+            StoreChange::Warned(warning) => {
+                let hint = Some(warning.hint.clone()).filter(|hint| !hint.is_empty());
+                Self { hint, ..Self::plain(warning.what.clone()) }
+            }
+            StoreChange::Unreadable { error } => {
+                Self::because(&format!("{store} has a record that cannot be read"), error, "")
+            }
+            _ => return None,
         };
-        for part in [&self.error, &self.cause].into_iter().flatten().filter(|part| !part.is_empty()) {
-            write!(text, ": {part}").ok()?;
-        }
-        Some(text)
+        Some(line)
     }
 
-    /// What makes it the same as another: the cause, whatever was tried meanwhile; without one all that it says.
-    fn cause_or(&self, text: &str) -> String {
-        match self.cause.as_deref().filter(|cause| !cause.is_empty()) {
-            Some(cause) => format!("{}: {cause}", self.message),
-            None => text.to_owned(),
-        }
+    fn plain(text: String) -> Self {
+        Self { same_as: text.clone(), text, hint: None, is_recovery: false }
     }
 
-    fn note(&mut self, field: &Field, value: String) {
-        match field.name() {
-            "message" => self.message = value,
-            "resource" => self.resource = value,
-            "error" => self.error = Some(value),
-            "cause" => self.cause = Some(value),
-            "hint" => self.hint = Some(value).filter(|hint| !hint.is_empty()),
-            "reason" | "left" => self.is_told_elsewhere = true,
-            RECOVERED => self.is_recovery = true,
-            _ => {}
+    fn because(what: &str, error: &str, cause: &str) -> Self {
+        match cause {
+            "" => Self::plain(format!("{what}: {error}")),
+            cause => Self {
+                same_as: format!("{what}: {cause}"),
+                ..Self::plain(format!("{what}: {error}: {cause}"))
+            },
         }
     }
 }
 
-impl Visit for Told {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.note(field, value.to_owned());
-    }
+/// What was said, and when.
+#[derive(Debug, Default)]
+struct Said(HashMap<String, Instant>);
 
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.note(field, format!("{value:?}"));
+impl Said {
+    /// Whether it is news, and from now on it is not.
+    fn is_news(&mut self, line: &Line, now: Instant) -> bool {
+        if self.0.get(&line.same_as).is_some_and(|at| now.duration_since(*at) < QUIET) {
+            return false;
+        }
+        if self.0.len() >= REMEMBERED || line.is_recovery {
+            // What comes now is another trouble.
+            self.0.clear();
+        }
+        self.0.insert(line.same_as.clone(), now);
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tenure::ResourceName;
+
     use super::*;
+
+    fn line(change: StoreChange) -> Line {
+        line_about(None, change)
+    }
+
+    fn line_about(resource: Option<&str>, change: StoreChange) -> Line {
+        let resource = resource.map(|name| ResourceName::new(name).expect("a name"));
+        Line::of(&Event::Store { worker: None, resource, change }, "redis://cache").expect("it is said")
+    }
+
+    fn failed(call: &'static str, error: &str, cause: &str) -> StoreChange {
+        StoreChange::Failed { call, error: error.into(), cause: cause.into() }
+    }
 
     #[test]
     fn the_same_is_said_again_only_after_a_while() {
-        let (listener, began) = (Listener::default(), Instant::now());
+        let (mut said, began) = (Said::default(), Instant::now());
+        let (full, gone) = (Line::plain("the disk is full".into()), Line::plain("the disk is gone".into()));
 
-        assert!(listener.is_news("the disk is full", began));
-        assert!(listener.is_news("the disk is gone", began));
-        assert!(!listener.is_news("the disk is full", began + QUIET / 2));
-        assert!(listener.is_news("the disk is full", began + QUIET));
+        assert!(said.is_news(&full, began) && said.is_news(&gone, began));
+        assert!(!said.is_news(&full, began + QUIET / 2));
+        assert!(said.is_news(&full, began + QUIET));
     }
 
     #[test]
     fn after_a_recovery_a_trouble_is_news_again_and_a_recovery_is_not() {
-        let (listener, began) = (Listener::default(), Instant::now());
-        assert!(listener.is_news("the disk is full", began) && listener.is_news("it answers again", began));
+        let (mut said, began) = (Said::default(), Instant::now());
+        let (full, recovered) = (Line::plain("the disk is full".into()), line(StoreChange::Recovered));
+        assert!(said.is_news(&full, began) && said.is_news(&recovered, began));
 
-        listener.forget_all_but("it answers again");
-
-        assert!(listener.is_news("the disk is full", began));
-        assert!(!listener.is_news("it answers again", began));
+        assert!(said.is_news(&full, began));
+        assert!(!said.is_news(&recovered, began));
     }
 
     #[test]
     fn what_was_tried_makes_no_other_cause() {
-        let told = |error: &str, cause: &str| {
-            let told = Told { error: Some(error.into()), cause: Some(cause.into()), ..Told::default() };
-            told.cause_or(&told.text("").unwrap_or_default())
-        };
+        let same_as = |error: &str, cause: &str| line(failed("renew", error, cause)).same_as;
 
-        assert_eq!(told("cannot renew", "no such file"), told("cannot open", "no such file"));
-        assert_ne!(told("cannot renew", "no such file"), told("cannot renew", "not allowed"));
-        assert_ne!(told("cannot renew", ""), told("cannot open", ""));
+        assert_eq!(same_as("cannot renew", "no such file"), same_as("cannot open", "no such file"));
+        assert_ne!(same_as("cannot renew", "no such file"), same_as("cannot renew", "not allowed"));
+        assert_ne!(same_as("cannot renew", ""), same_as("cannot open", ""));
     }
 
     #[test]
-    fn an_event_is_its_message_with_error_and_cause() {
-        let told = Told {
-            message: "the store did not answer as hoped".into(),
-            error: Some("cannot renew the lease".into()),
-            cause: Some(String::new()),
-            ..Told::default()
-        };
+    fn a_line_names_the_store_the_resource_the_error_and_its_cause() {
+        let text = line(failed("renew", "cannot renew the lease", "connection reset")).text;
+        let expected =
+            "the store `redis://cache` did not answer as hoped: cannot renew the lease: connection reset";
+        assert_eq!(text, expected);
 
-        let expected = "the store `redis://cache` did not answer as hoped: cannot renew the lease";
-        assert_eq!(told.text("redis://cache").as_deref(), Some(expected));
+        let text = line_about(Some("cron:x"), failed("job", "cannot ask", "")).text;
+        assert_eq!(text, "`cron:x`: the store `redis://cache` did not answer about a job: cannot ask");
     }
 
     #[test]
-    fn what_is_about_a_resource_names_it_and_what_cron_tells_itself_is_left_to_it() {
-        let told = |resource: &str, message: &str| {
-            Told { message: message.into(), resource: resource.into(), ..Told::default() }.text("S")
-        };
+    fn what_the_commands_say_themselves_is_left_to_them() {
+        let resource = ResourceName::new("job").expect("a name");
+        let lost = StoreChange::Quarantine { left: Duration::from_secs(1) };
 
-        assert_eq!(told("once:x", "was interrupted").as_deref(), Some("`once:x` was interrupted"));
-        let unanswered = told("cron:x", "the store did not answer about a job");
-        assert_eq!(unanswered.as_deref(), Some("`cron:x`: the store `S` did not answer about a job"));
-        for message in ABOUT_JOBS {
-            assert_eq!(told("cron:x", message), None);
-        }
+        assert_eq!(Line::of(&Event::Store { worker: None, resource: None, change: lost }, "S"), None);
+        assert_eq!(Line::of(&Event::OnceBegan { resource, attempt: 1 }, "S"), None);
     }
 }

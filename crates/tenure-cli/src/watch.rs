@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure::{Namespace, ResourceName, ResourceView};
+use tenure::store::Condition;
+use tenure::{Admin, ResourceName, ResourceView};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Colour, Line, Screen, Wish, span};
-use crate::reading::Reading;
+use crate::settings::Store;
+use crate::status;
 use crate::timeline::{self, Timeline, letter};
 
 /// How often is looked.
@@ -17,8 +19,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// What the bars can show.
 const SPANS: [u64; 7] = [10, 30, 60, 300, 900, 3_600, 86_400];
 
-pub(crate) async fn watch(reading: &Reading, resource: Option<ResourceName>) -> Result<Exit, Failure> {
-    let store = reading.require().await?;
+pub(crate) async fn watch(at: &Store, resource: Option<ResourceName>) -> Result<Exit, Failure> {
+    let store = at.require().await?;
     let mut screen = Screen::enter("--watch", "`tenure status --json` gives what it shows, once")?;
     let (tell, mut seen) = watch::channel(Seen::default());
     tokio::spawn(async move {
@@ -31,7 +33,7 @@ pub(crate) async fn watch(reading: &Reading, resource: Option<ResourceName>) -> 
             sleep(AGAIN).await;
         }
     });
-    let mut view = View { title: format!("{} {}", reading.place, reading.namespace), span: 2, scrolled: 0 };
+    let mut view = View { title: format!("{} {}", at.place, at.namespace), span: 2, scrolled: 0 };
     loop {
         let (columns, height) = screen.size();
         screen.draw(&view.lines(&seen.borrow_and_update(), columns, height))?;
@@ -58,14 +60,15 @@ struct Seen {
     at: Option<Instant>,
     history_at: Option<Instant>,
     trouble: Option<String>,
+    condition: Condition,
 }
 
 impl Seen {
-    async fn look(&mut self, store: &Namespace, resource: Option<&ResourceName>) {
+    async fn look(&mut self, store: &Admin, resource: Option<&ResourceName>) {
         self.trouble = self.try_look(store, resource).await.err().map(|failure| failure.to_string());
     }
 
-    async fn try_look(&mut self, store: &Namespace, resource: Option<&ResourceName>) -> Result<(), Failure> {
+    async fn try_look(&mut self, store: &Admin, resource: Option<&ResourceName>) -> Result<(), Failure> {
         let views = match resource {
             Some(name) => store.read(name.as_str()).await?.into_iter().collect(),
             None => store.read_all().await?,
@@ -78,6 +81,12 @@ impl Seen {
             };
             self.timelines = timeline::timelines(&entries, &views);
             self.history_at = Some(Instant::now());
+        }
+        // It lists all resources once more: only when it may say something else than before.
+        if resource.is_none()
+            && (views.is_empty() || tokens(&views) != tokens(&self.views) || self.at.is_none())
+        {
+            self.condition = store.condition().await?;
         }
         (self.views, self.at) = (views, Some(Instant::now()));
         Ok(())
@@ -112,6 +121,13 @@ impl View {
             .iter()
             .flat_map(|view| of_resource(view, &seen.timeline(view.resource.as_str()), shown, columns))
             .collect();
+        if let Some(left) = seen.condition.withheld.filter(|_| body.is_empty()) {
+            body.push(Line::in_colour(Colour::Warning, output::grants_nothing(left)));
+        }
+        if let Some(first) = seen.condition.unreadable.first() {
+            let failure = status::cannot_be_read(first, seen.condition.unreadable.len());
+            body.push(Line::in_colour(Colour::Bad, failure.to_string()));
+        }
         if body.is_empty() {
             body.push(Line::in_colour(
                 Colour::Faint,
@@ -225,7 +241,14 @@ mod tests {
             ended: None,
         };
         let timelines = BTreeMap::from([("job".to_owned(), Timeline { stints: vec![stint], before: None })]);
-        Seen { views: vec![view], timelines, at: Some(Instant::now()), history_at: None, trouble: None }
+        Seen {
+            views: vec![view],
+            timelines,
+            at: Some(Instant::now()),
+            history_at: None,
+            trouble: None,
+            condition: Condition::default(),
+        }
     }
 
     fn drawn(seen: &Seen, columns: usize, height: usize) -> Vec<String> {

@@ -4,10 +4,10 @@
 
 use core::time::Duration;
 
-use crate::message::{Grant, LeaseId, Leave, Leaving, Seq, Token, Want};
+use crate::message::{Grant, LeaseId, Leave, Leaving, Seq, Term, Ticket, Token, Want};
 use crate::moment::Moment;
-use crate::names::ResourceName;
-use crate::output::{Ending, Output, Ownership};
+use crate::names::{ResourceName, Tickets};
+use crate::output::{EndReason, Output, Ownership};
 use crate::planted::{Bug, Planted};
 use crate::timing::Timing;
 
@@ -17,6 +17,18 @@ pub(crate) struct Campaign {
     state: State,
     /// How many times in a row the work failed.
     failures: u32,
+    reach: Reach,
+}
+
+/// Whether the store is asked for a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Reach {
+    Limited,
+    /// Everybody owns the resource, and no store is asked. The latest term, which is the token, too: nobody else's writes
+    /// are to be fenced off.
+    Unlimited {
+        term: u64,
+    },
 }
 
 /// Where a campaign stands.
@@ -98,10 +110,10 @@ pub(crate) enum Event {
     /// The store says that this lease holds the ticket, as the campaign may not know.
     Holds(Option<Grant>),
     /// The ownership is to end.
-    End(Ending),
+    End(EndReason),
     /// The lease is over. Whatever stood on it has to be gone by the hard stop.
     LeaseOver {
-        ending: Ending,
+        ending: EndReason,
         hard_at: Moment,
     },
     /// The work and its cleanup have ended.
@@ -121,17 +133,25 @@ pub(crate) struct Scene<'a> {
 
 impl Campaign {
     pub(crate) fn new(want: Want, now: Moment) -> Self {
-        Self { want, state: State::Looking { at: now }, failures: 0 }
+        Self { want, state: State::Looking { at: now }, failures: 0, reach: Reach::Limited }
+    }
+
+    /// One for a resource without limit: it owns at the next tick.
+    pub(crate) fn unlimited(resource: ResourceName, now: Moment) -> Self {
+        let want = Want { resource, tickets: Tickets::ONE, priority: 0 };
+        Self { reach: Reach::Unlimited { term: 0 }, ..Self::new(want, now) }
     }
 
     /// One that only releases what the store says is held, and nobody knows why.
     pub(crate) fn unknown(want: Want, now: Moment) -> Self {
-        Self { want, state: State::Letting { at: now, then: Then::Leave }, failures: 0 }
+        let state = State::Letting { at: now, then: Then::Leave };
+        Self { want, state, failures: 0, reach: Reach::Limited }
     }
 
     /// When it wants to claim, or to release.
     pub(crate) fn due(&self, batch: Batch) -> Option<Moment> {
         match (batch, &self.state) {
+            _ if self.reach != Reach::Limited => None,
             (Batch::Claims, State::Looking { at }) | (Batch::Releases, State::Letting { at, .. }) => {
                 Some(*at)
             }
@@ -139,9 +159,13 @@ impl Campaign {
         }
     }
 
-    /// When the harder stop is due.
-    pub(crate) fn hard_at(&self) -> Option<Moment> {
-        if let State::Stopping { hard_at, .. } = self.state { hard_at } else { None }
+    /// When a tick changes something: the harder stop is due, or a campaign without limit begins.
+    pub(crate) fn tick_at(&self) -> Option<Moment> {
+        match (&self.state, self.reach) {
+            (State::Stopping { hard_at, .. }, _) => *hard_at,
+            (State::Looking { at }, Reach::Unlimited { .. }) => Some(*at),
+            _ => None,
+        }
     }
 
     /// What the release says.
@@ -238,7 +262,7 @@ impl Campaign {
             (Releasing { seq, then, .. }, Event::Unanswered(to, at)) if seq == to => Letting { at, then },
 
             (Owning(own), Event::Holds(grant)) if grant != Some(own.grant) => {
-                self.stop(own, Ending::Missing, now + scene.timing.margin() / 2, scene)
+                self.stop(own, EndReason::Missing, now + scene.timing.margin() / 2, scene)
             }
             (Stopping { own, then, hard_at }, Event::Holds(grant)) if grant != Some(own.grant) => {
                 let hurry = now + scene.timing.margin() / 2;
@@ -265,16 +289,17 @@ impl Campaign {
             }
             // Another reason to end what is ending already: the work is told once, but it may have to hurry.
             (Stopping { own, then, hard_at }, Event::End(ending)) => {
-                let then = if matches!(ending, Ending::Left | Ending::Finished) { Then::Leave } else { then };
+                let then =
+                    if matches!(ending, EndReason::Left | EndReason::Finished) { Then::Leave } else { then };
                 let hard_at = hard_at.map(|at| if ending.is_gentle() { at } else { at.or(hurry) });
                 Stopping { own, then, hard_at }
             }
-            (Looking { .. } | Asking { .. }, Event::End(Ending::Left)) => match scene.live {
+            (Looking { .. } | Asking { .. }, Event::End(EndReason::Left)) => match scene.live {
                 Some(_) => Letting { at: now, then: Then::Leave },
                 None => self.after(Then::Leave, scene),
             },
-            (Letting { at, .. }, Event::End(Ending::Left)) => Letting { at, then: Then::Leave },
-            (Releasing { seq, hinted, .. }, Event::End(Ending::Left)) => {
+            (Letting { at, .. }, Event::End(EndReason::Left)) => Letting { at, then: Then::Leave },
+            (Releasing { seq, hinted, .. }, Event::End(EndReason::Left)) => {
                 Releasing { seq, then: Then::Leave, hinted }
             }
 
@@ -304,9 +329,16 @@ impl Campaign {
             }
             // Nobody told it to stop, and it says that it has: it came to its end.
             (Owning(own), Event::Stopped(token)) if own.grant.token == token => {
-                self.stop(own, Ending::Finished, hurry, scene);
-                Letting { at: now, then: Then::Leave }
+                self.stop(own, EndReason::Finished, hurry, scene);
+                match self.reach {
+                    Reach::Limited => Letting { at: now, then: Then::Leave },
+                    Reach::Unlimited { .. } => self.after(Then::Leave, scene),
+                }
             }
+            (Looking { at }, Event::Tick) if now.has_reached(at) => match self.reach {
+                Reach::Limited => Looking { at },
+                Reach::Unlimited { term } => self.start_unlimited(term + 1, scene),
+            },
             (Stopping { own, then, hard_at: Some(at) }, Event::Tick) if now.has_reached(at) => {
                 (scene.out)(Output::StopHard {
                     resource: self.want.resource.clone(),
@@ -324,8 +356,14 @@ impl Campaign {
         State::Owning(own)
     }
 
+    fn start_unlimited(&mut self, term: u64, scene: &mut Scene<'_>) -> State {
+        self.reach = Reach::Unlimited { term };
+        let grant = Grant { ticket: Ticket(0), term: Term(term), token: Token(term) };
+        self.start(Own { lease: LeaseId(0), grant }, scene)
+    }
+
     /// The first stop: from here on the ownership is not relied on.
-    fn stop(&mut self, own: Own, ending: Ending, hard_at: Moment, scene: &mut Scene<'_>) -> State {
+    fn stop(&mut self, own: Own, ending: EndReason, hard_at: Moment, scene: &mut Scene<'_>) -> State {
         let resource = self.want.resource.clone();
         (scene.out)(Output::Stop { resource, token: own.grant.token, ending });
         let then = self.then(ending, scene.timing);
@@ -335,15 +373,15 @@ impl Campaign {
         State::Stopping { own, then, hard_at: Some(hard_at) }
     }
 
-    fn then(&mut self, ending: Ending, timing: &Timing) -> Then {
-        self.failures = if ending == Ending::Failed { self.failures + 1 } else { 0 };
+    fn then(&mut self, ending: EndReason, timing: &Timing) -> Then {
+        self.failures = if ending == EndReason::Failed { self.failures + 1 } else { 0 };
         match ending {
-            Ending::Finished | Ending::Left => Then::Leave,
+            EndReason::Finished | EndReason::Left => Then::Leave,
             // It doubles from a tenth of a second up to the ttl.
-            Ending::Failed => {
+            EndReason::Failed => {
                 Then::Later((Duration::from_millis(50) * 2u32.pow(self.failures.min(16))).min(timing.ttl()))
             }
-            Ending::Missing => Then::Later(Duration::ZERO),
+            EndReason::Missing => Then::Later(Duration::ZERO),
             _ => Then::Again,
         }
     }

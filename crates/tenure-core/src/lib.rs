@@ -58,15 +58,16 @@ pub use job::{
     JobStep, JobView, Note, Occurrence, WallTime,
 };
 pub use message::{
-    Answer, Asked, BATCH, Call, Claimed, Closing, Grant, Hint, Holding, Incarnation, LeaseId, Leave, Leaving,
-    NOTICES, Notice, Released, Request, Said, Seq, Stamp, Term, Ticket, Token, Waiting, Want, Why, Wish,
+    Answer, BATCH, Call, Claimed, Closing, Grant, Hint, Holding, Incarnation, LeaseId, Leave, Leaving,
+    NOTICES, Notice, Released, Request, Said, Seq, Stamp, StepDownReply, Term, Ticket, Token, WaitReason,
+    Waiting, Want, Wish,
 };
 pub use moment::{Moment, StoreTime};
 pub use names::{Label, LimitError, Metadata, Namespace, Plan, ResourceName, Tickets};
-pub use output::{Ending, HeldBack, Input, Now, Output, Ownership, Report};
+pub use output::{EndReason, HeldBack, Input, Now, Output, Ownership, Report};
 pub use planted::{Bug, Planted};
 pub use rules::{Capabilities, Key, Version, Window};
-pub use shown::{HISTORY, Happened, OwnerView, ResourceView, WaiterView};
+pub use shown::{HISTORY, HistoryEvent, OwnerView, ResourceView, WaiterView};
 pub use timing::{
     Clock, LARGEST_DRIFT, LONGEST_TTL, SHORTEST_BEACON, SHORTEST_RENEW, SHORTEST_TTL, Timing, TimingError,
 };

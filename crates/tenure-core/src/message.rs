@@ -212,13 +212,13 @@ pub struct Waiting {
     /// When it makes sense to ask again, counted from this answer.
     pub look_again: Duration,
     /// Why there is no ticket now.
-    pub why: Why,
+    pub why: WaitReason,
 }
 
 /// Why a claim has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Why {
+pub enum WaitReason {
     /// Every ticket is owned.
     Taken,
     /// A ticket is free, and others come first for a moment.
@@ -276,7 +276,7 @@ pub struct Hint {
 
 /// The answer to an operator's wish about one ownership.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Asked {
+pub enum StepDownReply {
     /// The owner is told, or the ticket is free.
     Done,
     /// Nobody owns the resource under that token; these are the tokens of the present owners.

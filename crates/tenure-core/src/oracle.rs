@@ -20,12 +20,12 @@ use self::jobs::Job;
 use self::leases::{Ended, Lease, Leases};
 use self::resource::{Resource, Tenant};
 use crate::message::{
-    Answer, Asked, BATCH, Call, Closing, Grant, Hint, Holding, Incarnation, LeaseId, NOTICES, Notice,
-    Request, Said, Stamp, Token, Wish,
+    Answer, BATCH, Call, Closing, Grant, Hint, Holding, Incarnation, LeaseId, NOTICES, Notice, Request, Said,
+    Stamp, StepDownReply, Token, Wish,
 };
 use crate::moment::StoreTime;
 use crate::names::{Label, LimitError, Metadata, ResourceName};
-use crate::shown::{HISTORY, Happened};
+use crate::shown::{HISTORY, HistoryEvent};
 
 /// 2200-01-01, in microseconds: tokens stay below 2^53, so that every language can hold them.
 const LATEST_WALL: u64 = 7_258_118_400_000_000;
@@ -125,40 +125,50 @@ impl Ledger {
 
     /// The operator's wish that the ownership under `token` be handed over gently, to `successor` if named.
     /// Of two waiters with one label the earlier is meant. Marks nobody.
-    pub fn ask(&mut self, here: Here, resource: &str, token: Token, successor: Option<&Label>) -> Asked {
+    pub fn ask(
+        &mut self,
+        here: Here,
+        resource: &str,
+        token: Token,
+        successor: Option<&Label>,
+    ) -> StepDownReply {
         let tenant = match self.tenant_of(resource, token) {
             Ok(tenant) => tenant,
             Err(others) => return others,
         };
-        let Some((name, record)) = self.resources.get_key_value(resource) else { return Asked::NotWaiting };
+        let Some((name, record)) = self.resources.get_key_value(resource) else {
+            return StepDownReply::NotWaiting;
+        };
         let name = name.clone();
         if let Some(label) = successor {
             let named = record.waiters().find(|lease| {
                 self.leases.lives(*lease, here.now)
                     && self.leases.get(*lease).is_some_and(|l| l.label == *label)
             });
-            let Some(named) = named else { return Asked::NotWaiting };
+            let Some(named) = named else { return StepDownReply::NotWaiting };
             if let Some(record) = self.resources.get_mut(resource) {
                 record.queue_first(named);
             }
         }
         notify(&mut self.leases, &name, &tenant, Wish::Asked);
-        Asked::Done
+        StepDownReply::Done
     }
 
     /// Takes the ownership under `token` away at once. Its worker learns of it with the next renewal; until
     /// then only the token protects. Marks nobody.
-    pub fn evict(&mut self, here: Here, resource: &str, token: Token) -> Asked {
+    pub fn evict(&mut self, here: Here, resource: &str, token: Token) -> StepDownReply {
         let tenant = match self.tenant_of(resource, token) {
             Ok(tenant) => tenant,
             Err(others) => return others,
         };
-        let Some((name, _)) = self.resources.get_key_value(resource) else { return Asked::NotWaiting };
+        let Some((name, _)) = self.resources.get_key_value(resource) else {
+            return StepDownReply::NotWaiting;
+        };
         let name = name.clone();
         notify(&mut self.leases, &name, &tenant, Wish::Evicted);
-        self.vacate(&name, &tenant, here.now, Happened::Evicted);
+        self.vacate(&name, &tenant, here.now, HistoryEvent::Evicted);
         self.wake(&name, None, here.now);
-        Asked::Done
+        StepDownReply::Done
     }
 
     fn open(
@@ -255,13 +265,13 @@ impl Ledger {
     }
 
     /// The ownership under `token`, or who owns instead. One whose lease is marked dead is over.
-    fn tenant_of(&self, resource: &str, token: Token) -> Result<Tenant, Asked> {
+    fn tenant_of(&self, resource: &str, token: Token) -> Result<Tenant, StepDownReply> {
         let tenants = self.resources.get(resource).into_iter().flat_map(Resource::tenants);
         let present: Vec<&Tenant> = tenants.filter(|tenant| !self.leases.is_marked(tenant.lease)).collect();
         let named = present.iter().find(|tenant| tenant.grant.token == token);
-        named
-            .map(|tenant| **tenant)
-            .ok_or_else(|| Asked::OtherOwners(present.iter().map(|tenant| tenant.grant.token).collect()))
+        named.map(|tenant| **tenant).ok_or_else(|| {
+            StepDownReply::OtherOwners(present.iter().map(|tenant| tenant.grant.token).collect())
+        })
     }
 
     /// The time by which this request judges life: the store's clock, as far as the caller's own can vouch for

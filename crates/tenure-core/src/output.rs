@@ -24,12 +24,14 @@ pub enum Input {
     /// priority; if it was about to leave, it stays. Where that would be a mistake the caller asks
     /// [`is_campaigning`](crate::Worker::is_campaigning) first.
     Enter(Want),
+    /// Own a resource without limit: everybody does, and no store is asked. As for a mistake: as above.
+    EnterUnlimited(ResourceName),
     /// Give up the ownership, if there is one, and stay a candidate.
     StepDown(ResourceName),
     /// Give up the ownership and the campaign.
     Leave(ResourceName),
-    /// The ownership under this token ends for a reason of its own: [`Ending::Finished`], [`Ending::Failed`],
-    /// [`Ending::SteppedDown`] or [`Ending::Left`]. Another token or another
+    /// The ownership under this token ends for a reason of its own: [`EndReason::Finished`], [`EndReason::Failed`],
+    /// [`EndReason::SteppedDown`] or [`EndReason::Left`]. Another token or another
     /// reason: nothing happens.
     End {
         /// Of which resource.
@@ -37,7 +39,7 @@ pub enum Input {
         /// Which ownership.
         token: Token,
         /// Why.
-        ending: Ending,
+        ending: EndReason,
     },
     /// The work of this ownership and its cleanup have ended.
     Stopped {
@@ -87,7 +89,7 @@ pub enum Output {
         /// Which ownership.
         token: Token,
         /// Why.
-        ending: Ending,
+        ending: EndReason,
     },
     /// The work was told and has not ended: end it now, by force.
     StopHard {
@@ -140,7 +142,7 @@ pub struct Ownership {
 /// Why an ownership ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Ending {
+pub enum EndReason {
     /// The work came to its end.
     Finished,
     /// The work, or a callback, failed.
@@ -165,7 +167,7 @@ pub enum Ending {
     Cloned,
 }
 
-impl Ending {
+impl EndReason {
     /// Whether the work may take its time: the lease is renewed until it has ended.
     #[must_use]
     pub const fn is_gentle(self) -> bool {

@@ -18,11 +18,11 @@ mod view;
 pub use self::change::{Change, Event, Signal};
 pub use self::client::{Act, Client, Env, Fate, Operation, Reply, Sending, Shown, Step};
 pub use self::keys::{Capabilities, Key, Version, Window};
-pub use self::leases::TTL_LINGERS;
+pub use self::leases::LookedAtLeases;
 pub use self::read::{Reader, job_view};
 pub use self::records::{
-    Ended, Found, Info, Job, Lease, MOST_NOTICES, MOST_TTLS, MOST_WAITERS, Meta, Order, Place, Quarantine,
-    Record, Resource, Rest, Run, Runs, Seat, Seen, SetBy, Time, TtlUse, Ttls, Value,
+    Ended, Found, Info, Job, Lease, MOST_NOTICES, MOST_TTLS, MOST_WAITERS, Meta, Order, Owner, Quarantine,
+    Record, Resource, Rest, Run, Runs, Seen, SetBy, Time, TtlUse, Ttls, Value, Waiter,
 };
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub struct WaiterView {
 /// What happened to an ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Happened {
+pub enum HistoryEvent {
     /// It began.
     Granted,
     /// It was given up, or its worker left.
@@ -70,7 +70,7 @@ pub enum Happened {
     Evicted,
 }
 
-impl From<Leaving> for Happened {
+impl From<Leaving> for HistoryEvent {
     fn from(how: Leaving) -> Self {
         match how {
             Leaving::Released => Self::Released,
@@ -80,7 +80,7 @@ impl From<Leaving> for Happened {
     }
 }
 
-impl From<Closing> for Happened {
+impl From<Closing> for HistoryEvent {
     fn from(why: Closing) -> Self {
         match why {
             Closing::Left => Self::Released,

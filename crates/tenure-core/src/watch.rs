@@ -99,8 +99,13 @@ impl Watch {
         if self.seen.back().is_none_or(|last| !last.leads_to(&answer, longest)) {
             self.watching_since = Some(now);
         } else if longest > self.longest {
-            // What was seen before the answers that are kept is forgotten: it does not count for a longer lease.
-            self.watching_since = self.seen.front().map(|first| first.first_at);
+            // What was seen before the answers that are kept is forgotten: it does not count for a longer lease. Neither
+            // does what was before a gap among them.
+            if let (Some(first), Some(since)) = (self.seen.front(), self.watching_since)
+                && first.first_at.has_surely_reached(since)
+            {
+                self.watching_since = Some(first.first_at);
+            }
         }
         self.longest = longest;
         let full = self.seen.len() >= MOST;
@@ -204,6 +209,16 @@ mod tests {
 
         let left = watch.still_to_watch(at(100), TTL * 6).expect("it has forgotten what was long ago");
         assert!(left > TTL * 4, "{left:?}");
+    }
+
+    #[test]
+    fn what_was_seen_before_a_gap_does_not_count_when_the_longest_ttl_grows() {
+        let mut watch = watch(&[(0, QUICK, 1000), (30, QUICK, 1030)]);
+        assert_eq!(watch.still_to_watch(at(30), TTL), Some(TTL));
+
+        watch.note(at(31), before(at(31), QUICK), store(1031), TTL, TTL * 2);
+
+        assert_eq!(watch.still_to_watch(at(31), TTL * 2), Some(TTL * 2 - Duration::from_secs(1)));
     }
 
     #[test]

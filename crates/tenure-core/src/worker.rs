@@ -12,7 +12,7 @@ use crate::lease::{Attempt, Farewell, Lease, Live, Tries};
 use crate::message::{Call, Grant, LeaseId, Request, Seq, Token, Waiting, Want};
 use crate::moment::Moment;
 use crate::names::{Label, Metadata, ResourceName};
-use crate::output::{Ending, Input, Now, Output, Report};
+use crate::output::{EndReason, Input, Now, Output, Report};
 use crate::planted::{Bug, Planted};
 use crate::timing::{Clock, Timing};
 use crate::watch::{Vouch, Watch};
@@ -39,6 +39,8 @@ pub struct Worker {
     lease: Lease,
     farewells: Vec<Farewell>,
     campaigns: BTreeMap<ResourceName, Campaign>,
+    /// Those for resources without limit. They stand on no lease.
+    unlimited: BTreeMap<ResourceName, Campaign>,
     agenda: Agenda,
     under_way: Vec<Asked>,
     seq: Seq,
@@ -75,14 +77,14 @@ struct Asked {
 struct Agenda {
     claims: Option<Moment>,
     releases: Option<Moment>,
-    hard_stops: Option<Moment>,
+    ticks: Option<Moment>,
 }
 
 impl Agenda {
     fn note(&mut self, campaign: &Campaign) {
         self.claims = earlier(self.claims, campaign.due(Batch::Claims));
         self.releases = earlier(self.releases, campaign.due(Batch::Releases));
-        self.hard_stops = earlier(self.hard_stops, campaign.hard_at());
+        self.ticks = earlier(self.ticks, campaign.tick_at());
     }
 
     fn at(&self, batch: Batch) -> Option<Moment> {
@@ -120,6 +122,7 @@ impl Worker {
             lease: Lease::Absent { open_at: now },
             farewells: Vec::new(),
             campaigns: BTreeMap::new(),
+            unlimited: BTreeMap::new(),
             agenda: Agenda::default(),
             under_way: Vec::new(),
             seq: Seq(0),
@@ -146,8 +149,9 @@ impl Worker {
         self.expire(now);
         match input {
             Input::Enter(want) => self.enter(now, want),
-            Input::StepDown(resource) => self.tell(now, &resource, Event::End(Ending::SteppedDown)),
-            Input::Leave(resource) => self.tell(now, &resource, Event::End(Ending::Left)),
+            Input::EnterUnlimited(resource) => self.enter_unlimited(now, resource),
+            Input::StepDown(resource) => self.tell(now, &resource, Event::End(EndReason::SteppedDown)),
+            Input::Leave(resource) => self.tell(now, &resource, Event::End(EndReason::Left)),
             Input::End { resource, token, ending }
                 if ending.is_gentle() && self.works_under(&resource, token) =>
             {
@@ -160,7 +164,7 @@ impl Worker {
             Input::Hinted { resource, .. } if self.works_at(&resource) => self.renew_early(now.at),
             Input::Hinted { resource, after } => self.tell(now, &resource, Event::Hinted(now.at + after)),
             Input::Missed => self.tell_all(now, |_| Event::Hinted(now.at)),
-            Input::Ended(lease) if self.lease() == Some(lease) => self.lose(now, Ending::Expired),
+            Input::Ended(lease) if self.lease() == Some(lease) => self.lose(now, EndReason::Expired),
             Input::Ended(_) => {}
             Input::Beat => self.beat_at = now.at,
             Input::Shutdown => self.shut_down(now),
@@ -200,14 +204,14 @@ impl Worker {
                 at(now.until(due).max(wait));
             }
         }
-        self.agenda.hard_stops.into_iter().for_each(|hard_at| at(now.until(hard_at)));
+        self.agenda.ticks.into_iter().for_each(|tick_at| at(now.until(tick_at)));
         soonest
     }
 
     /// Whether the worker competes for the resource, or has not quite left it.
     #[must_use]
     pub fn is_campaigning(&self, resource: &ResourceName) -> bool {
-        self.campaigns.contains_key(resource)
+        self.campaigns.contains_key(resource) || self.unlimited.contains_key(resource)
     }
 
     /// Until when what is owned may be relied on.
@@ -246,10 +250,21 @@ impl Worker {
         }
     }
 
+    fn enter_unlimited(&mut self, now: Now, resource: ResourceName) {
+        if self.mode != Mode::Serving {
+            self.out.push_back(Output::Left(resource));
+            return;
+        }
+        let campaign = Campaign::unlimited(resource.clone(), now.at);
+        self.agenda.note(&campaign);
+        self.unlimited.insert(resource, campaign);
+    }
+
     fn shut_down(&mut self, now: Now) {
         if self.mode == Mode::Serving {
             self.mode = Mode::Leaving;
-            self.tell_all(now, |_| Event::End(Ending::Left));
+            self.tell_all(now, |_| Event::End(EndReason::Left));
+            self.tell_unlimited(now, Event::End(EndReason::Left));
         }
     }
 
@@ -293,7 +308,8 @@ impl Worker {
     }
 
     fn works_under(&self, resource: &ResourceName, token: Token) -> bool {
-        let own = self.campaigns.get(resource).and_then(Campaign::working);
+        let campaign = self.campaigns.get(resource).or_else(|| self.unlimited.get(resource));
+        let own = campaign.and_then(Campaign::working);
         own.is_some_and(|own| own.grant.token == token)
     }
 
@@ -389,7 +405,10 @@ impl Worker {
 
     fn tell(&mut self, now: Now, resource: &ResourceName, event: Event) {
         let live = self.lease();
-        let Self { campaigns, agenda, timing, planted, out, .. } = self;
+        let Self { campaigns, unlimited, agenda, timing, planted, out, .. } = self;
+        // What stands on no lease is not told of one.
+        let (campaigns, live) =
+            if unlimited.contains_key(resource) { (unlimited, None) } else { (campaigns, live) };
         let Some(campaign) = campaigns.get_mut(resource) else { return };
         let out = &mut |output| out.push_back(output);
         campaign.on(event, &mut Scene { now: now.at, timing, live, planted: *planted, out });
@@ -399,11 +418,19 @@ impl Worker {
         }
     }
 
+    /// Tells every campaign for a resource without limit; no lease matters to them.
+    fn tell_unlimited(&mut self, now: Now, event: Event) {
+        for resource in self.unlimited.keys().cloned().collect::<Vec<_>>() {
+            self.tell(now, &resource, event);
+        }
+    }
+
     fn tell_all(&mut self, now: Now, event: impl Fn(&Campaign) -> Event) {
         let live = self.lease();
         let Self { campaigns, agenda, timing, planted, out, .. } = self;
         let out = &mut |output| out.push_back(output);
         *agenda = Agenda::default();
+        self.unlimited.values().for_each(|campaign| agenda.note(campaign));
         campaigns.retain(|_, campaign| {
             let event = event(campaign);
             campaign.on(event, &mut Scene { now: now.at, timing, live, planted: *planted, out });

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use tenure::{Namespace, Once, Worker};
+use tenure::{Admin, Once, Worker};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A store in memory lasts as long as somebody has it open.
-    let _open = Namespace::open("memory:migration").await?;
+    let _open = Admin::open("memory:migration").await?;
     let mut copies = tokio::task::JoinSet::new();
     for number in 1..=5 {
         copies.spawn(start(format!("copy {number}")));

@@ -1,5 +1,11 @@
 //! A standing pursuit of one resource, in three styles on one engine: callbacks, work, and by hand.
 
+pub(crate) mod callbacks;
+pub(crate) mod candidacy;
+pub(crate) mod changes;
+pub(crate) mod state;
+pub(crate) mod work_guard;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,21 +14,21 @@ use tenure_core::{Grant, OwnerView, Payload, Published, ResourceName, Tickets as
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
+use self::callbacks::{Flag, Outcome, Wish};
+use self::candidacy::Entered;
+use self::changes::{Changes, Listeners};
+use self::state::{Seat, Signal};
 use crate::Error;
-use crate::callbacks::{self, Flag, Outcome, Wish};
-use crate::changes::{Changes, Listeners};
-use crate::engine::{Command, Wanted};
-use crate::entered::Entered;
-use crate::observe;
 use crate::ownership::Ownership;
-use crate::seat::{Seat, Signal};
+use crate::runtime::engine::{Command, Wanted};
+use crate::runtime::telemetry;
 use crate::worker::Inner;
 
 /// How many may own a resource at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tickets {
-    /// At most so many: 1 to 10 000.
+    /// At most so many: 1 to 1 000.
     Limited(u32),
     /// Everybody; no store is asked.
     All,
@@ -105,7 +111,7 @@ impl CampaignBuilder {
     where
         S: FnMut(Ownership) -> F + Send + 'static,
         F: Future<Output: Outcome> + Send + 'static,
-        C: FnMut(crate::Ending) -> G + Send + 'static,
+        C: FnMut(crate::EndReason) -> G + Send + 'static,
         G: Future<Output: Outcome> + Send + 'static,
     {
         self.with(()).obtain(move |own, ()| start(own), move |ending, ()| cleanup(ending))
@@ -137,16 +143,16 @@ impl CampaignBuilder {
                 ended.store(true, Ordering::Relaxed);
                 done
             };
-            let mut work = Box::pin(work.instrument(observe::span(&entered.resource, grant)));
+            let mut work = Box::pin(work.instrument(telemetry::span(&entered.resource, grant)));
             if let Ok(done) = entered.view(grant).run(&mut work).await {
                 drop(work);
-                entered.end(grant.token, crate::Ending::Finished);
+                entered.end(grant.token, crate::EndReason::Finished);
                 drop(stint);
                 entered.is_over().await;
                 return Ok(done);
             }
             // The clock may have said so before the driver did.
-            entered.end(grant.token, crate::Ending::SteppedDown);
+            entered.end(grant.token, crate::EndReason::SteppedDown);
             // It has lost: it may wind down until the harder stop. What it returns now is not its own end.
             while !ended.load(Ordering::Relaxed) {
                 tokio::select! {
@@ -266,7 +272,7 @@ impl<A: Clone + Send + 'static> CampaignWith<A> {
     where
         S: FnMut(Ownership, A) -> F + Send + 'static,
         F: Future<Output: Outcome> + Send + 'static,
-        C: FnMut(crate::Ending, A) -> G + Send + 'static,
+        C: FnMut(crate::EndReason, A) -> G + Send + 'static,
         G: Future<Output: Outcome> + Send + 'static,
     {
         let runtime = tokio::runtime::Handle::try_current()
@@ -338,7 +344,7 @@ impl Campaign {
     #[must_use]
     pub fn gate(&self) -> Option<Ownership> {
         let own = self.seat.present().map(|stint| self.view(stint.grant));
-        observe::gate(&self.resource, own.is_some(), self.seat.is_silent());
+        telemetry::gate(&self.resource, own.is_some(), self.seat.is_silent());
         own
     }
 

@@ -5,15 +5,15 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use tenure::ClockByHand;
+//! use tenure::ManualClock;
 //! use tenure::conformance::{Fixture, Restarted};
 //! use tenure::store::{MemoryStore, Store};
 //!
-//! struct Memory(ClockByHand, Arc<MemoryStore>);
+//! struct Memory(ManualClock, Arc<MemoryStore>);
 //!
 //! impl Memory {
 //!     async fn fresh() -> Self {
-//!         let clock = ClockByHand::new();
+//!         let clock = ManualClock::new();
 //!         Self(clock.clone(), Arc::new(MemoryStore::by_hand(clock)))
 //!     }
 //! }

@@ -3,7 +3,7 @@
 //! For work that lives in processes of its own, such as the command of `tenure run`. [`SharedPage::map`] comes first, then
 //! the fork, then the worker with [`guarded_by`](crate::WorkerBuilder::guarded_by) in the parent. The guard, in the child,
 //! [looks](SharedPage::look) until when the work may run, ends the lease *before* it sends the first signal, and closes it
-//! with [`Namespace::close`](crate::Namespace::close) when nothing of the work is left.
+//! with [`Namespace::close`](crate::Admin::close) when nothing of the work is left.
 //!
 //! What holds, whatever the scheduler does to either side:
 //!
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tenure_core::LeaseId;
 pub use tenure_core::Moment;
 
-use crate::clock::Clocks;
+use crate::runtime::clock::Clocks;
 
 /// The clocks that deadlines are counted on, read just now.
 #[must_use]

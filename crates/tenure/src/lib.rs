@@ -36,58 +36,45 @@
 //! # Ok(()) }
 //! ```
 
+pub mod admin;
 mod app;
-mod callbacks;
 mod campaign;
-mod changes;
-mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-#[cfg(feature = "cron")]
-pub mod cron;
-mod desk;
-mod driver;
-mod engine;
-mod entered;
 mod error;
 pub mod fence;
-mod flapping;
 #[cfg(test)]
 mod fuzz;
 pub mod guard;
+pub mod jobs;
 mod messages;
-mod namespace;
-mod observe;
-mod once;
 mod ownership;
-mod page;
 mod resources;
-mod seat;
-mod slim;
-mod stint;
+mod runtime;
 pub mod store;
-mod subscription;
-mod unlimited;
 mod worker;
 
 pub use tenure_core::{
-    Asked, Clock, Ending, Grant, Happened, JobCounts, JobRecord, JobState, JobView, Label, LimitError,
-    Message, Metadata, Note, Occurrence, OwnerView, Plan, Published, ResourceName, ResourceView, Term,
-    Ticket, Timing, TimingError, Token, WaiterView, Waiting, WallTime, Why,
+    Clock, EndReason, Grant, HistoryEvent, JobCounts, JobRecord, JobState, JobView, Label, LimitError,
+    Message, Metadata, Note, Occurrence, OwnerView, Plan, Published, ResourceName, ResourceView,
+    StepDownReply, Term, Ticket, Timing, TimingError, Token, WaitReason, WaiterView, Waiting, WallTime,
 };
 
+pub use self::admin::{Admin, Measured, RoundTrip};
 pub use self::app::{AnyError, App, Module};
-pub use self::callbacks::Outcome;
+pub use self::campaign::callbacks::Outcome;
+pub use self::campaign::changes::Changes;
+pub use self::campaign::state::Change;
 pub use self::campaign::{Campaign, CampaignBuilder, CampaignWith, Tickets};
-pub use self::changes::Changes;
-pub use self::clock::ClockByHand;
 pub use self::error::{Error, Kind};
-pub use self::flapping::Flapping;
+#[cfg(feature = "cron")]
+pub use self::jobs::cron;
+pub use self::jobs::{Once, OnceBuilder, Tried};
 pub use self::messages::{Losses, Messages};
-pub use self::namespace::{Measured, Namespace, RoundTrip};
-pub use self::once::{Once, OnceBuilder, Tried};
 pub use self::ownership::{Lost, Ownership};
-pub use self::seat::Change;
+pub use self::runtime::clock::ManualClock;
+pub use self::runtime::events::{Event, StoreChange, events};
+pub use self::runtime::flapping::FlapLimit;
 pub use self::worker::{Worker, WorkerBuilder};
 
 // What the documents show is compiled with the tests.
@@ -109,7 +96,7 @@ mod modules {}
 
 #[cfg(all(doctest, feature = "cron"))]
 #[doc = include_str!("../../../docs/cron.md")]
-mod jobs {}
+mod cron_page {}
 
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/migrating.md")]

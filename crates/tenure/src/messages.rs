@@ -11,11 +11,11 @@ use tenure_core::{Message, ResourceName, Ticket, Token};
 use tokio::sync::{Notify, oneshot};
 
 use crate::Error;
-use crate::clock::Clocks;
-use crate::engine::Command;
-use crate::observe;
+use crate::runtime::clock::Clocks;
+use crate::runtime::engine::Command;
+use crate::runtime::events::{self, Event, StoreChange};
+use crate::runtime::subscription::{SHORTEST_PAUSE, jittered};
 use crate::store::Store;
-use crate::subscription::{SHORTEST_PAUSE, jittered};
 use crate::worker::Inner;
 
 /// How many messages wait for one who does not take them. Beyond that the oldest goes.
@@ -69,8 +69,9 @@ impl Messages {
         let (first, subscribed) = oneshot::channel();
         let (clocks, limit) = (worker.clocks.clone(), worker.timing.ttl() / 3);
         let (inbox, of) = (messages.inbox.clone(), resource.clone());
-        let keep =
-            move |store| -> crate::driver::Job { Box::pin(keep(store, clocks, of, limit, first, inbox)) };
+        let keep = move |store| -> crate::runtime::driver::Job {
+            Box::pin(keep(store, clocks, of, limit, first, inbox))
+        };
         let shut_down = || Error::refused("the worker has been shut down");
         worker.commands.send(Command::Keep(Box::new(keep))).map_err(|_| shut_down())?;
         tokio::select! {
@@ -194,7 +195,11 @@ async fn keep(
                 clocks.sleep(jittered(pause)).await;
                 match store.subscribe(&resource).await {
                     Ok(messages) => break messages,
-                    Err(error) => observe::unsubscribed(&resource, &error),
+                    Err(error) => events::tell(Event::Store {
+                        worker: None,
+                        resource: Some(resource.clone()),
+                        change: StoreChange::messages_lost(&error),
+                    }),
                 }
                 pause = (pause * 2).min(longest_pause).max(SHORTEST_PAUSE);
             };

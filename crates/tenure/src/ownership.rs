@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tenure_core::{Ending, Grant, Holder, Input, Payload, Published, ResourceName};
+use tenure_core::{EndReason, Grant, Holder, Input, Payload, Published, ResourceName};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Error;
-use crate::engine::Command;
-use crate::entered::Entered;
-use crate::observe;
-use crate::seat::Seat;
-use crate::stint::Stint;
+use crate::campaign::candidacy::Entered;
+use crate::campaign::state::Seat;
+use crate::campaign::work_guard::Stint;
+use crate::runtime::engine::Command;
+use crate::runtime::telemetry;
 
 /// The right to do the work of a resource, for as long as [`holds`](Self::holds) says so.
 ///
@@ -43,12 +43,12 @@ struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost(
     /// Why.
-    pub Ending,
+    pub EndReason,
 );
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the ownership ended first: {}", observe::reason(self.0))
+        write!(f, "the ownership ended first: {}", telemetry::reason(self.0))
     }
 }
 
@@ -169,7 +169,7 @@ impl Ownership {
     }
 
     /// Waits for the end of the ownership, and says why it ended. Returns at once if it has.
-    pub async fn lost(&self) -> Ending {
+    pub async fn lost(&self) -> EndReason {
         self.seat.lost(self.grant.token).await
     }
 
@@ -187,10 +187,10 @@ impl Ownership {
             }
             // The driver may not have noticed yet that the trust is over; the clock says so already.
             if !self.holds() {
-                return Poll::Ready(Err(Lost(Ending::Expired)));
+                return Poll::Ready(Err(Lost(EndReason::Expired)));
             }
             let done = work.as_mut().poll(cx);
-            done.map(|done| if self.holds() { Ok(done) } else { Err(Lost(Ending::Expired)) })
+            done.map(|done| if self.holds() { Ok(done) } else { Err(Lost(EndReason::Expired)) })
         })
         .await
     }
@@ -217,7 +217,7 @@ impl Ownership {
                 }
             }
             None => {
-                let end = Input::End { resource, token: grant.token, ending: Ending::SteppedDown };
+                let end = Input::End { resource, token: grant.token, ending: EndReason::SteppedDown };
                 // The driver may have ended, and the ownership with it.
                 let _gone = commands.send(Command::Do(end));
                 seat.lost(grant.token).await;

@@ -30,7 +30,7 @@ pub use tenure_core::{
     JobStep, LeaseId, Leave, Leaving, Message, Namespace, Notice, Payload, Published, Released, Request,
     Said, Seq, Stamp, StoreTime, Tickets, Want, Wish,
 };
-use tenure_core::{Asked, Grant, Happened, JobView, Label, ResourceName, ResourceView, Token};
+use tenure_core::{Grant, HistoryEvent, JobView, Label, ResourceName, ResourceView, StepDownReply, Token};
 use tokio::sync::mpsc;
 
 pub use self::memory::{MemoryBackend, MemoryStore};
@@ -44,8 +44,8 @@ pub use self::redis::{RedisBackend, RedisStore};
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use self::sqlite::{SqliteBackend, SqliteStore};
 use crate::Error;
-use crate::clock::{ClockByHand, Clocks};
-use crate::driver::Driver;
+use crate::runtime::clock::{Clocks, ManualClock};
+use crate::runtime::driver::Driver;
 
 /// What a store answers, when it does. Dropping it gives the attempt up, with its connection: a later attempt
 /// does not queue behind it, and a late reply is not seen.
@@ -58,6 +58,16 @@ pub type Hints = mpsc::UnboundedReceiver<Hint>;
 /// What the owners of one resource send. It ends when the subscription is lost: then the driver subscribes again, and
 /// what was sent meanwhile is lost.
 pub type Messages = mpsc::UnboundedReceiver<Message>;
+
+/// What holds for a whole namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Condition {
+    /// Nothing is granted for so long still, because the store is new, was restarted or lost its data.
+    pub withheld: Option<Duration>,
+    /// Resources whose records cannot be read. They are granted to nobody.
+    pub unreadable: Vec<ResourceName>,
+}
 
 /// A namespace of a store.
 ///
@@ -72,12 +82,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn hints(&self, lease: LeaseId) -> Pending<'_, Hints>;
 
     /// What the store's configuration takes away from the promises, as of now. Nothing: they hold as they stand.
-    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+    fn safety(&self) -> Pending<'_, Vec<Warning>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
     /// Owners and waiters of one resource, or of all that were ever claimed, by name.
     fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>>;
+
+    /// What holds for all resources at once, as of now.
+    fn condition(&self) -> Pending<'_, Condition>;
 
     /// What happened, oldest first, of one resource or of all.
     fn history<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<Entry>>;
@@ -88,10 +101,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         resource: &'a ResourceName,
         token: Token,
         successor: Option<&'a Label>,
-    ) -> Pending<'a, Asked>;
+    ) -> Pending<'a, StepDownReply>;
 
     /// Takes the ownership under `token` away at once; until its worker learns of it only the token protects.
-    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked>;
+    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, StepDownReply>;
 
     /// Carries out one step of a job, in one atomic step. What it answers is durable, as a grant is.
     fn job<'a>(&'a self, step: &'a JobStep) -> Pending<'a, JobSaid>;
@@ -119,9 +132,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
 /// One thing about a store's configuration that its users should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Concern {
+pub struct Warning {
     /// What it costs.
-    pub cost: Cost,
+    pub cost: Impact,
     /// What it is, in a sentence without a full stop.
     pub what: String,
     /// What can be done about it.
@@ -131,7 +144,7 @@ pub struct Concern {
 /// What a concern costs, from bad to worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Cost {
+pub enum Impact {
     /// Time without an owner, after some faults.
     Time,
     /// After some faults it is forgotten what was done once or at set times, and that may be done again.
@@ -142,13 +155,13 @@ pub enum Cost {
 
 /// A store that is open, and the thread that drives its workers.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenStore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clocks: Clocks,
     pub(crate) driver: Arc<Driver>,
 }
 
-impl Opened {
+impl OpenStore {
     /// Any store, on the system's clocks.
     ///
     /// # Errors
@@ -161,7 +174,7 @@ impl Opened {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn by_hand(store: Arc<dyn Store>, clock: ClockByHand) -> Result<Self, Error> {
+    pub fn by_hand(store: Arc<dyn Store>, clock: ManualClock) -> Result<Self, Error> {
         Ok(Self { store, clocks: Clocks::ByHand(clock), driver: Driver::start()? })
     }
 
@@ -187,5 +200,5 @@ pub struct Entry {
     /// Its ticket, term and token.
     pub grant: Grant,
     /// What.
-    pub what: Happened,
+    pub what: HistoryEvent,
 }

@@ -9,16 +9,20 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::Error;
 use crate::campaign::CampaignBuilder;
-use crate::clock::Clocks;
-#[cfg(feature = "cron")]
-use crate::cron::{Clockwork, CronBuilder};
-use crate::driver::Driver;
-use crate::engine::{Command, Engine, Own};
-use crate::flapping::Flapping;
 use crate::guard::SharedPage;
+#[cfg(feature = "cron")]
+use crate::jobs::cron::{Clockwork, CronBuilder};
 use crate::messages::Messages;
-use crate::page::Page;
-use crate::store::{self, Opened};
+use crate::runtime::clock::Clocks;
+use crate::runtime::deadline::Page;
+use crate::runtime::driver::Driver;
+use crate::runtime::engine::{Command, Engine, Own};
+use crate::runtime::events;
+use crate::runtime::flapping::FlapLimit;
+use crate::store::{self, OpenStore};
+
+/// How long the end of a worker waits for its last events to be logged.
+const LOGS_WITHIN: Duration = Duration::from_millis(100);
 
 /// One competitor: a label, one lease, and any number of campaigns. Cloning it gives another handle to the same.
 ///
@@ -35,7 +39,7 @@ pub(crate) struct Inner {
     pub(crate) page: Arc<Page>,
     pub(crate) clocks: Clocks,
     pub(crate) timing: Timing,
-    label: Label,
+    pub(crate) label: Label,
     /// What this worker competes for.
     entered: Mutex<BTreeSet<ResourceName>>,
     /// Wakes its jobs, if it has some.
@@ -123,13 +127,13 @@ impl Worker {
             namespace: None,
             metadata: None,
             timing: Timing::default(),
-            flapping: Flapping::default(),
+            flapping: FlapLimit::default(),
             guard: None,
         }
     }
 
     /// A worker on a store that is open already, with settings.
-    pub fn on(store: Opened) -> WorkerBuilder {
+    pub fn on(store: OpenStore) -> WorkerBuilder {
         WorkerBuilder { source: Source::Opened(store), ..Self::builder("") }
     }
 
@@ -139,7 +143,7 @@ impl Worker {
     }
 
     /// A job that runs at set times, each occurrence once among all workers: `spec` has five fields (minute, hour, day, month,
-    /// weekday), or six with the seconds first. Its resource is `cron:NAME`. See [`cron`](crate::cron).
+    /// weekday), or six with the seconds first. Its resource is `cron:NAME`. See [`cron`](crate::jobs::cron).
     #[cfg(feature = "cron")]
     // req: E10 E11 E12
     pub fn cron(&self, name: impl AsRef<str>, spec: impl AsRef<str>) -> CronBuilder {
@@ -204,7 +208,15 @@ impl Worker {
         tokio::select! {
             biased;
             // A driver that is gone has nothing left to do.
-            is_done = is_done => is_done.unwrap_or(true),
+            is_done = is_done => {
+                let is_done = is_done.unwrap_or(true);
+                // What is not logged by now is lost if the process ends; but a log that blocks does not keep it.
+                tokio::select! {
+                    () = events::rendered() => {}
+                    () = self.inner.sleep(LOGS_WITHIN.min(limit)) => {}
+                }
+                is_done
+            }
             () = self.inner.sleep(limit) => false,
         }
     }
@@ -219,14 +231,14 @@ pub struct WorkerBuilder {
     namespace: Option<String>,
     metadata: Option<String>,
     timing: Timing,
-    flapping: Flapping,
+    flapping: FlapLimit,
     guard: Option<Arc<SharedPage>>,
 }
 
 #[derive(Debug)]
 enum Source {
     Url(String),
-    Opened(Opened),
+    Opened(OpenStore),
 }
 
 impl WorkerBuilder {
@@ -252,7 +264,7 @@ impl WorkerBuilder {
 
     /// How often a resource may change its owner before the worker says that it flaps: by
     /// [`Change::Flapping`](crate::Change::Flapping), a log line and a counter.
-    pub fn flapping(self, flapping: Flapping) -> Self {
+    pub fn flapping(self, flapping: FlapLimit) -> Self {
         Self { flapping, ..self }
     }
 
@@ -285,9 +297,8 @@ impl WorkerBuilder {
         let (page, clocks) = (Arc::new(page), opened.clocks);
         let (commands, obeyed) = mpsc::unbounded_channel();
         let machine = Machine::new(self.timing, label.clone(), metadata, clocks.now());
-        let name = label.to_string();
         let own = Own {
-            label: name,
+            label: label.clone(),
             timing: self.timing,
             flapping: self.flapping,
             page: page.clone(),
@@ -317,7 +328,7 @@ fn default_label() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host.trim().chars().filter(|c| !c.is_control()).take(20).collect();
     let host = if host.is_empty() { "host".to_owned() } else { host };
-    format!("{host}-{}-{:08x}", std::process::id(), crate::engine::random::<4>())
+    format!("{host}-{}-{:08x}", std::process::id(), crate::runtime::engine::random::<4>())
 }
 
 // req: T9

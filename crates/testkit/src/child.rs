@@ -13,8 +13,10 @@ use crate::process::{Process, stop_between_writes};
 const LIMIT: Duration = Duration::from_secs(30);
 /// What it has to say begins with this; the rest of its output is the test harness's.
 const SAYS: &str = "says: ";
-/// The test that plays the role, in a module `child` of each program that has one.
-const PLAYS: [&str; 4] = ["--exact", "child::a_child_plays_its_role", "--nocapture", "--test-threads=1"];
+/// The test that plays the role, in each module that starts its program again.
+const PLAYS: &str = "a_child_plays_its_role";
+/// Set in a process that runs one test only.
+const ALONE: &str = "TENURE_TEST_ALONE";
 
 /// A process. It is killed with `kill -9` when dropped, and dies with the test.
 #[derive(Debug)]
@@ -118,12 +120,32 @@ pub fn say(words: &str) {
     println!("{SAYS}{words}");
 }
 
-/// This program, to be started again as the other process: with `wrapper` before it, if there is one.
+/// This program, to be started again as the other process: with `wrapper` before it, if there is one. What it does there is
+/// the test `a_child_plays_its_role` in `module`, a `module_path!()`.
 ///
 /// # Panics
 /// When the program cannot be found.
 #[must_use]
-pub fn again(wrapper: &[&str]) -> Command {
+pub fn again(module: &str, wrapper: &[&str]) -> Command {
+    one_test(module, PLAYS, wrapper)
+}
+
+/// Whether this process runs nothing but this test. If it does not, the test is run in a process of its own, and the caller
+/// has nothing left to do. For tests that look at what belongs to a whole process: its logger, its metrics, its memory.
+///
+/// # Panics
+/// When the test fails in the other process.
+#[must_use]
+pub fn is_alone(module: &str, test: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let status = one_test(module, test, &[]).env(ALONE, "yes").status().expect("this program starts");
+    assert!(status.success(), "{test} failed in a process of its own: {status}");
+    false
+}
+
+fn one_test(module: &str, test: &str, wrapper: &[&str]) -> Command {
     let program = std::env::current_exe().expect("this program");
     let mut command = match wrapper.split_first() {
         Some((first, rest)) => {
@@ -133,7 +155,10 @@ pub fn again(wrapper: &[&str]) -> Command {
         }
         None => Command::new(program),
     };
-    command.args(PLAYS);
+    // libtest names tests by their path within the crate.
+    let (_, module) = module.split_once("::").unwrap_or_default();
+    let test = [module, test].join(if module.is_empty() { "" } else { "::" });
+    command.args(["--exact", &test, "--nocapture", "--test-threads=1"]);
     command
 }
 
@@ -159,7 +184,7 @@ mod tests {
     use super::*;
 
     fn child(wrapper: &[&str], role: &str) -> Child {
-        let mut command = again(wrapper);
+        let mut command = again(module_path!().trim_end_matches("::tests"), wrapper);
         command.env("TENURE_TEST_ROLE", role);
         Child::start(command)
     }

@@ -22,6 +22,8 @@ pub mod process;
 pub mod proxy;
 #[cfg(target_os = "linux")]
 pub mod redis;
+#[cfg(test)]
+mod requirements;
 #[cfg(target_os = "linux")]
 pub mod resp;
 #[cfg(target_os = "linux")]

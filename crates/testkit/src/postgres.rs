@@ -234,6 +234,21 @@ impl Postgres {
         self.process.as_mut().is_some_and(|process| process.ended().is_none())
     }
 
+    /// Gives back what filled its disk. A server whose log could not be written stops by itself, at once or a moment
+    /// later; then it is started again. Returns when it can be written to.
+    ///
+    /// # Panics
+    /// When it has no disk of its own, or cannot be written to.
+    pub fn free_disk(&mut self) {
+        self.disk().free();
+        crate::eventually(STARTS_WITHIN, "a server with room on its disk can be written to", || {
+            if !self.is_up() {
+                self.start();
+            }
+            self.try_sql("SELECT pg_logical_emit_message(true, 'testkit', 'room')").is_ok()
+        });
+    }
+
     /// Kills the server and every process of it with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(process) = self.process.take() {

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use tenure::Namespace;
-use tenure::store::Opened;
+use tenure::Admin;
+use tenure::store::OpenStore;
 
 use crate::figure::{Figure, Unit};
 use crate::ground::{Ground, Length};
@@ -25,7 +25,7 @@ pub(crate) fn measure(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     let site = ground.site("crash", TTL)?;
     let part = Part::new(Role::Owner, &site, TTL, 1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let onlooker = Namespace::on(Opened::new(runtime.block_on(site.store())?)?);
+    let onlooker = Admin::on(OpenStore::new(runtime.block_on(site.store())?)?);
     let mut troupe = Troupe::new();
     let (mut late, mut waited) = (Samples::default(), Samples::default());
     let mut owner = troupe.start(&part)?;

@@ -12,34 +12,6 @@ tenure cron [OPTIONS] <SPEC> --job <NAME> -- <COMMAND>...
        tenure cron --list [--json] [OPTIONS]
        tenure cron --history <JOB> [--json] [OPTIONS]";
 
-pub(super) const ABOUT_CRON: &str = "\
-Runs COMMAND at the times that SPEC names, once per time in the whole cluster: all who use the same store and the same --job \
-compete, and the one that owns the job claims each occurrence in the store before it runs it. An occurrence is run by one \
-worker or by none, never by two; a job never overlaps itself. It goes on until it is stopped.
-
-SPEC has five fields (minute hour day month weekday), or six with the seconds first; or it is @hourly, @daily, @weekly, @monthly or \
-@yearly. A time of day happens once also on those days on which clocks are changed.
-
-Code 0 is written down as ran, another code or a signal as failed; the job goes on with the next. A command that is stopped \
-because its ownership ends is written down as interrupted by the next owner, and left so or run again (--interrupted). It is stopped as \
-by `tenure run`, with the same guard.
-
-The command finds TENURE_JOB, TENURE_OCCURRENCE (the time that was scheduled), TENURE_KEY (the same for every attempt at this occurrence, \
-and for no other) and TENURE_ATTEMPT in its environment, beside TENURE_RESOURCE, TENURE_TICKET, TENURE_TERM, TENURE_TOKEN and TENURE_WORKER.";
-
-pub(super) const AFTER_CRON: &str = "\
-Examples:
-  tenure cron '0 6 * * *' --job daily-report --tz Europe/Berlin -- ./report.sh
-  tenure cron '*/10 * * * * *' --job poll --misfire skip --store redis://cache -- ./poll
-  tenure cron '0 0 1 * *' --job invoices --misfire all:48h --interrupted again -- ./invoices
-  tenure cron --list
-  tenure cron --history daily-report
-
-Exit codes:
-  0      of --list and --history
-  125    tenure itself failed, or did not understand its arguments
-  128+n  it was stopped by signal n";
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cron {
     /// When: five fields, six with the seconds first, or @hourly, @daily and so on
@@ -112,28 +84,6 @@ pub(crate) fn misfire(typed: &str) -> Result<cron::Misfire, String> {
 }
 
 pub(super) const USAGE_ONCE: &str = "tenure once [OPTIONS] <NAME> -- <COMMAND>...";
-
-pub(super) const ABOUT_ONCE: &str = "\
-Runs COMMAND on one of all who say so, once: who comes later learns that it is done, and runs nothing; who comes meanwhile waits \
-for it. That it is done is kept in the store for ever. If it fails (a code other than 0, or a signal) the next one who waits or \
-comes tries; so it is if its worker dies in the middle of it. So half of it must do no harm.
-
-It is stopped as by `tenure run`, with the same guard. The command finds TENURE_JOB in its environment, beside TENURE_RESOURCE, \
-TENURE_TICKET, TENURE_TERM, TENURE_TOKEN and TENURE_WORKER.";
-
-pub(super) const AFTER_ONCE: &str = "\
-Examples:
-  tenure once migration-42 --store postgres://db/app -- ./migrate.sh
-  tenure once seed --wait 5m -- ./seed.sh && exec ./server
-  tenure once warm-up --go-on -- ./warm-up.sh
-
-Exit codes:
-  0      it is done, here or elsewhere; with --go-on also if another one is at it
-  123    it is not done within --wait
-  125    tenure itself failed, or did not understand its arguments
-  126    the command cannot be run
-  127    there is no such command
-  else   the command's own, or 128+n for signal n";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Once {

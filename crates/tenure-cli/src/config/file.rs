@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use toml::de::{DeTable, DeValue};
 
 use super::FILE_VARIABLE;
-use super::known::{Form, KNOWN, Known};
+use super::keys::{Form, KEYS, Key};
 use crate::exit::Failure;
 use crate::output::beginning;
-use crate::reading::nearest;
+use crate::place::folder_of_user;
 
 const NAME: &str = "tenure.toml";
 /// Nobody has so many settings; what is larger is another file.
@@ -25,9 +25,7 @@ pub(super) struct File {
 
 /// Where it is looked for, in this order, unless it is named.
 pub(super) fn places() -> Vec<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
-    let of_user = folder.map(|folder| folder.join("tenure").join(NAME));
+    let of_user = folder_of_user("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("tenure").join(NAME));
     std::iter::once(PathBuf::from(NAME)).chain(of_user).collect()
 }
 
@@ -69,17 +67,17 @@ impl File {
     }
 
     /// Its settings, checked, each with the line on which it stands.
-    pub(super) fn settings(&self) -> Result<Vec<(&'static Known, String, usize)>, Failure> {
+    pub(super) fn settings(&self) -> Result<Vec<(&'static Key, String, usize)>, Failure> {
         let table = DeTable::parse(&self.text).map_err(|error| {
             let why = error.message().lines().next().unwrap_or_default().to_owned();
             self.wrong(error.span().unwrap_or_default(), &format!("this is not TOML: {why}"))
         })?;
         let mut settings = Vec::new();
-        for (key, value) in table.get_ref() {
-            let Some(known) = KNOWN.iter().find(|known| known.key == key.get_ref().as_ref()) else {
-                return Err(self.unknown(key.get_ref(), key.span()));
+        for (written, value) in table.get_ref() {
+            let Some(key) = KEYS.iter().find(|key| key.name == written.get_ref().as_ref()) else {
+                return Err(self.unknown(written.get_ref(), written.span()));
             };
-            let written = match (value.get_ref(), known.form) {
+            let text = match (value.get_ref(), key.form) {
                 (DeValue::String(text), Form::Text) => text.to_string(),
                 // One that is too large for this is too large for every setting, and stays as it is written.
                 (DeValue::Integer(number), Form::Number) => {
@@ -88,25 +86,23 @@ impl File {
                 }
                 (DeValue::Boolean(switch), Form::Switch) => switch.to_string(),
                 (other, form) => {
-                    let what = format!("`{}` is {}, and has to be {}", known.key, kind(other), form.wanted());
+                    let what = format!("`{}` is {}, and has to be {}", key.name, kind(other), form.wanted());
                     return Err(self.wrong(value.span(), &what));
                 }
             };
-            known
-                .check(&written)
-                .map_err(|why| self.wrong(value.span(), &format!("`{}`: {why}", known.key)))?;
-            settings.push((known, written, self.line(&value.span())));
+            key.check(&text).map_err(|why| self.wrong(value.span(), &format!("`{}`: {why}", key.name)))?;
+            settings.push((key, text, self.line(&value.span())));
         }
         Ok(settings)
     }
 
-    fn unknown(&self, key: &str, at: Range<usize>) -> Failure {
-        let failure = self.wrong(at, &format!("there is no setting `{}`", beginning(key)));
-        let keys: Vec<&str> = KNOWN.iter().map(|known| known.key).collect();
-        match nearest(key, &keys) {
-            Some(near) => failure.hint(format!("did you mean `{near}`?")),
-            None => failure.hint(format!("there are {}", keys.join(", "))),
-        }
+    fn unknown(&self, written: &str, at: Range<usize>) -> Failure {
+        let keys: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+        self.wrong(at, &format!("there is no setting `{}`", beginning(written))).did_you_mean(
+            written,
+            &keys,
+            || format!("there are {}", keys.join(", ")),
+        )
     }
 
     fn wrong(&self, at: Range<usize>, what: &str) -> Failure {

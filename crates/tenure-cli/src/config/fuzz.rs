@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use testkit::fuzz::{Maker, Verdict, fuzz};
 
 use super::file::File;
-use super::known::{KNOWN, Known};
+use super::keys::{KEYS, Key};
 use super::refuse_misspelt;
 
 const FILES: &[&str] = &[
@@ -36,7 +36,7 @@ fn settings() {
     let make = |make: &mut Maker| {
         let variable =
             make.text(&["TENURE_TTL", "TENURE_STORE", "TENURE_RESOURCE", "TENURE_EXIT_ON_LOSS", "TENURE_X"]);
-        (make.text(FILES), make.below(KNOWN.len()), make.text(VALUES), variable)
+        (make.text(FILES), make.below(KEYS.len()), make.text(VALUES), variable)
     };
     fuzz("settings", make, |(text, key, value, variable)| {
         let file = File { path: PathBuf::from("tenure.toml"), text: text.clone() };
@@ -45,8 +45,8 @@ fn settings() {
             Ok(settings) => {
                 let lines = text.split('\n').count();
                 for (known, value, line) in settings {
-                    assert!((1..=lines).contains(line), "{} on line {line} of {lines}", known.key);
-                    assert_eq!(known.check(value), Ok(()), "{}", known.key);
+                    assert!((1..=lines).contains(line), "{} on line {line} of {lines}", known.name);
+                    assert_eq!(known.check(value), Ok(()), "{}", known.name);
                 }
             }
             Err(failure) => {
@@ -55,22 +55,22 @@ fn settings() {
                 assert!(said.len() <= 1_500, "{} bytes", said.len());
                 let names_a_key = said.contains("this is not TOML")
                     || said.contains("there is no setting `")
-                    || KNOWN.iter().any(|known| said.contains(&format!("`{}`", known.key)));
+                    || KEYS.iter().any(|known| said.contains(&format!("`{}`", known.name)));
                 assert!(names_a_key, "{said}");
             }
         }
-        let known = &KNOWN[*key];
+        let known = &KEYS[*key];
         if let Err(why) = known.check(value) {
             assert!(
                 !why.is_empty() && why.len() <= 1_500,
                 "{}: {} bytes, {}",
-                known.key,
+                known.name,
                 why.len(),
                 cut(&why)
             );
         }
-        if KNOWN.iter().map(Known::variable).any(|known| known == *variable) {
-            assert!(KNOWN.iter().any(|known| known.variable() == *variable));
+        if KEYS.iter().map(Key::variable).any(|known| known == *variable) {
+            assert!(KEYS.iter().any(|known| known.variable() == *variable));
         } else if let Err(failure) = refuse_misspelt(variable) {
             assert!(failure.to_string().contains(variable.as_str()) && failure.hinted().is_some());
         }

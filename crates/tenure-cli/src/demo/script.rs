@@ -15,9 +15,6 @@ const SLACK: Duration = Duration::from_secs(2);
 /// How long the last owner is watched, and whoever was resumed.
 const WATCHED: Duration = Duration::from_millis(500);
 
-/// With fewer somebody who is killed or paused has nobody to follow.
-pub(super) const FEWEST: u8 = 3;
-
 pub(super) async fn play(mut stage: Stage, workers: u8) -> Result<Exit, Failure> {
     match scenes(&mut stage, workers).await {
         Ok(()) => {}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tenure::{Namespace, Timing};
+use tenure::{Admin, Timing};
 
 use super::lives::Lives;
 use crate::exit::Failure;
@@ -14,7 +14,7 @@ use crate::exit::Failure;
 pub(super) struct Stage {
     folder: PathBuf,
     pub(super) timing: Timing,
-    pub(super) store: Namespace,
+    pub(super) store: Admin,
     pub(super) lives: Lives,
     pub(super) workers: Vec<Player>,
     is_planted: bool,
@@ -52,7 +52,7 @@ impl Stage {
         };
         let lives = Lives::of(built.map_err(cannot)?);
         let url = format!("sqlite:{}", folder.join("tenure.db").display());
-        let store = match Namespace::open(&url).await {
+        let store = match Admin::open(&url).await {
             Ok(store) => store,
             Err(error) => {
                 let _left = std::fs::remove_dir_all(&folder);

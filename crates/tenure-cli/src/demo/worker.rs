@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use tenure::{Ownership, Timing, Worker};
+use tenure::{Ownership, Worker};
 
 use super::RESOURCE;
 use super::lives::now_us;
@@ -25,7 +25,7 @@ pub(crate) async fn work(typed: DemoWorker) -> Result<Exit, Failure> {
     }
     let file = OpenOptions::new().append(true).open(&typed.lives);
     let file = file.map_err(|error| Failure::new("cannot open the book of the demo").because(&error))?;
-    let builder = Worker::builder(&typed.url).label(&typed.name).timing(Timing::new(typed.ttl)?);
+    let builder = Worker::builder(&typed.url).label(&typed.name).timing(typed.ttl);
     let worker = builder.connect().await?;
     loop {
         let book = Book { file: file.try_clone().map_err(|error| Failure::new("no file").because(&error))? };

@@ -2,23 +2,39 @@
 
 use std::time::Duration;
 
+use tenure::store::{Impact, Warning};
 use tenure::{Measured, RoundTrip, Timing};
 
-/// Beyond the end of a lease the next owner takes so long, and one answer.
-const EXCESS: Duration = Duration::from_millis(50);
+use crate::timeline::LATEST_SUCCESSION;
+
 /// Answers that take longer than this part of the ttl do not help to judge the store's clock.
 const COUNTED_PART: u32 = 20;
 /// Below it a busy machine, which lets a process wait for some hundred milliseconds, costs leases.
 const SHORTEST_SUGGESTED: Duration = Duration::from_secs(2);
 
+/// What was found out about a store.
+pub(crate) struct Findings {
+    pub(crate) proves_deaths: bool,
+    pub(crate) concerns: Vec<Warning>,
+    pub(crate) clock: Clock,
+    pub(crate) figures: Figures,
+}
+
+impl Findings {
+    /// Whether never two own at once.
+    pub(crate) fn is_safe(&self) -> bool {
+        self.concerns.iter().all(|concern| concern.cost < Impact::Exclusion)
+    }
+}
+
 /// How long answers took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Trips {
-    pub(super) count: usize,
-    pub(super) median: Duration,
+pub(crate) struct Trips {
+    pub(crate) count: usize,
+    pub(crate) median: Duration,
     /// The slowest but for a hundredth; of fewer than a hundred the slowest.
-    pub(super) p99: Duration,
-    pub(super) slowest: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) slowest: Duration,
 }
 
 impl Trips {
@@ -33,7 +49,7 @@ impl Trips {
 
 /// How the store's clock runs beside this host's.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Clock {
+pub(crate) enum Clock {
     /// It is the same.
     Shared,
     /// It is the wall clock of a server.
@@ -49,7 +65,7 @@ pub(super) enum Clock {
 
 impl Clock {
     /// The fastest answer says most about the difference; the fastest early and the fastest late one about the rate.
-    pub(super) fn of_server(trips: &[RoundTrip]) -> Self {
+    pub(crate) fn of_server(trips: &[RoundTrip]) -> Self {
         // When the server read its clock lies between asking and hearing: half of that is the middle, and the error.
         let difference = |trip: &RoundTrip| {
             let middle = trip.wall_us as f64 + trip.took.as_secs_f64() * 5e5;
@@ -79,34 +95,34 @@ impl Clock {
 
 /// What the timing is worth on this store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figures {
-    pub(super) timing: Timing,
-    pub(super) asking: Trips,
-    pub(super) renewing: Trips,
+pub(crate) struct Figures {
+    pub(crate) timing: Timing,
+    pub(crate) asking: Trips,
+    pub(crate) renewing: Trips,
     /// The longest ttl that the namespace has seen, if any.
-    pub(super) longest: Duration,
+    pub(crate) longest: Duration,
 }
 
 impl Figures {
-    pub(super) fn of(timing: Timing, measured: &Measured) -> Self {
+    pub(crate) fn of(timing: Timing, measured: &Measured) -> Self {
         let (asking, renewing) = (Trips::of(&measured.asked), Trips::of(&measured.renewed));
         Self { timing, asking, renewing, longest: measured.longest }
     }
 
     /// From the death of an owner to the next one, at worst: it had just renewed.
-    pub(super) fn worst_failover(&self) -> Duration {
-        self.timing.ttl() + EXCESS + self.renewing.slowest.max(self.asking.slowest)
+    pub(crate) fn worst_failover(&self) -> Duration {
+        self.timing.ttl() + LATEST_SUCCESSION + self.renewing.slowest.max(self.asking.slowest)
     }
 
     /// How long the store may be away without anybody losing anything: at worst it goes just before a renewal, at
     /// best just after one. What the first answer afterwards takes is not outage.
-    pub(super) fn outage(&self) -> (Duration, Duration) {
+    pub(crate) fn outage(&self) -> (Duration, Duration) {
         let trust = self.timing.trust().saturating_sub(self.renewing.p99);
         (trust.saturating_sub(self.timing.renew()), trust)
     }
 
     /// The shortest ttl that leaves room for the slow answers of this store, rounded up to what people would write.
-    pub(super) fn suggested_ttl(&self) -> Duration {
+    pub(crate) fn suggested_ttl(&self) -> Duration {
         let wanted = (self.renewing.p99.max(self.asking.p99) * COUNTED_PART).max(SHORTEST_SUGGESTED);
         let nice = [2, 3, 5, 10, 15, 20, 30, 60, 90, 120, 180, 300, 600, 900, 1_800, 3_600];
         let fits = nice.into_iter().map(Duration::from_secs).find(|ttl| *ttl >= wanted);

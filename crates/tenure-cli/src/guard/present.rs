@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tenure::guard::{Look, Moment};
 use tenure::store::LeaseId;
 
+use super::protocol::How;
 use crate::process::{self, Forked};
-use crate::wire::How;
 use crate::{notify, place, settings, tree};
 
 /// A tree that is being killed is looked at again so soon, and later less often.

@@ -27,10 +27,10 @@ const TAKEN: &[&str] = &[
 
 /// The name of a module.
 #[derive(Debug)]
-pub(super) struct ModuleName(String);
+pub(crate) struct ModuleName(String);
 
 impl ModuleName {
-    pub(super) fn new(typed: &str) -> Result<Self, Failure> {
+    pub(crate) fn new(typed: &str) -> Result<Self, Failure> {
         let failure = || {
             let what = "1 to 40 of a-z 0-9 _, beginning with a letter, without __ and without _ at the end";
             Failure::new(format!("a module cannot be called {:?}: it is not {what}", beginning(typed)))
@@ -51,26 +51,26 @@ impl ModuleName {
         Ok(Self(typed.to_owned()))
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
     /// As a type.
-    pub(super) fn camel(&self) -> String {
+    pub(crate) fn camel(&self) -> String {
         camel(&self.0)
     }
 }
 
 /// A resource of a module.
 #[derive(Debug)]
-pub(super) struct Resource {
+pub(crate) struct Resource {
     name: String,
-    pub(super) tickets: u32,
+    pub(crate) tickets: u32,
 }
 
 impl Resource {
     /// All that were typed, each once; those without a number have `tickets`.
-    pub(super) fn all(typed: &[String], tickets: u32) -> Result<Vec<Self>, Failure> {
+    pub(crate) fn all(typed: &[String], tickets: u32) -> Result<Vec<Self>, Failure> {
         let mut all: Vec<Self> = Vec::new();
         for typed in typed {
             let one = Self::new(typed, tickets)?;
@@ -112,22 +112,22 @@ impl Resource {
         Ok(Self { name: name.to_owned(), tickets })
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.name
     }
 
     /// As a variant.
-    pub(super) fn camel(&self) -> String {
+    pub(crate) fn camel(&self) -> String {
         camel(&self.name)
     }
 
     /// As a part of a function's name.
-    pub(super) fn snake(&self) -> String {
+    pub(crate) fn snake(&self) -> String {
         self.name.replace('-', "_")
     }
 
     /// For people.
-    pub(super) fn told(&self, module: &ModuleName) -> String {
+    pub(crate) fn told(&self, module: &ModuleName) -> String {
         let name = format!("`{}.{}`", module.as_str(), self.name);
         if self.tickets == 1 { name } else { format!("{name} ({} tickets)", self.tickets) }
     }
@@ -135,10 +135,10 @@ impl Resource {
 
 /// The name of a package, which is that of its folder.
 #[derive(Debug)]
-pub(super) struct PackageName(String);
+pub(crate) struct PackageName(String);
 
 impl PackageName {
-    pub(super) fn of(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn of(path: &Path) -> Result<Self, Failure> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let is_taken = TAKEN.contains(&name) || KEYWORDS.contains(&name) || name == "tracing-subscriber";
         if !is_word(name, "_-") || is_taken {
@@ -149,7 +149,7 @@ impl PackageName {
         Ok(Self(name.to_owned()))
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }

@@ -144,7 +144,7 @@ impl Screen {
                 event = self.events.recv(), if !self.is_deaf => match event {
                     // No keys can be read. If the terminal has gone, drawing fails.
                     None => self.is_deaf = true,
-                    Some(event) => if let Some(wish) = meant_by(&event) { return wish },
+                    Some(event) => if let Some(wish) = wish_for(&event) { return wish },
                 },
             }
         }
@@ -157,7 +157,7 @@ impl Drop for Screen {
     }
 }
 
-fn meant_by(event: &Event) -> Option<Wish> {
+fn wish_for(event: &Event) -> Option<Wish> {
     let Event::Key(key) = event else {
         return matches!(event, Event::Resize(..)).then_some(Wish::Redraw);
     };

@@ -46,11 +46,6 @@ pub(crate) fn beginning(typed: &str) -> String {
     shown
 }
 
-/// A span for programs, in milliseconds.
-pub(crate) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// The columns that it takes.
 pub(crate) fn width(text: &str) -> usize {
     text.width()

@@ -5,12 +5,13 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use tenure::{Ending, Ownership};
+use tenure::{EndReason, Ownership};
 use tokio::time::Instant;
 
+use super::state::{Event, State};
 use super::{Outcome, Work};
 use crate::exit::{Exit, Failure};
-use crate::link::{Begun, Running, Start};
+use crate::guard::client::{Begun, Running, Start};
 use crate::output;
 use crate::process::Killing;
 
@@ -19,9 +20,9 @@ impl Work<'_> {
     /// waits for its end.
     pub(super) async fn under(&self, own: &Ownership, more: Vec<(String, String)>) -> Outcome {
         let (resource, term) = (self.settings.resource.as_str(), own.term());
-        self.owns(term);
+        self.handle(Event::Began(term));
         // Before the ownership is looked at: as long as that holds its lease is this one.
-        let lease = self.link.page().look().number();
+        let lease = self.guard.page().look().number();
         if !own.holds() {
             own.lost().await;
             return not_begun();
@@ -43,7 +44,8 @@ impl Work<'_> {
             lock,
             grace: self.settings.timing.grace(),
         };
-        let mut running = match Running::start(self.link, start, &self.ended).await {
+        let note_end = |status| self.handle(Event::CommandEnded(status));
+        let mut running = match Running::start(self.guard, start, &note_end).await {
             Ok(Begun::Running(running)) => running,
             Ok(Begun::NotRun(error)) => return cannot_run(&self.settings.program, &error),
             Ok(Begun::Refused) => {
@@ -52,34 +54,40 @@ impl Work<'_> {
             }
             Err(lost) => return Outcome::Unguarded(lost),
         };
-        self.started_at.set(Some(Instant::now()));
+        let started_at = Instant::now();
         let status = format!("owns `{resource}` (term {term}); runs pid {}", running.pid());
         self.supervisor.status(&status);
         let ending = tokio::select! {
             biased;
-            ended = running.ended() => return ended.map_or_else(Outcome::Unguarded, Outcome::Ended),
+            ended = running.ended() => return match ended {
+                Ok(status) => Outcome::Ended { status, ran_for: started_at.elapsed() },
+                Err(lost) => Outcome::Unguarded(lost),
+            },
             ending = own.lost() => ending,
         };
         self.stop_command(&mut running, own, ending);
+        let mut states = self.state.subscribe();
         tokio::select! {
             biased;
-            ended = running.ended() => return ended.map_or_else(Outcome::Unguarded, Outcome::Stopped),
-            () = self.hurried.notified() => running.kill(Killing::Hurried),
+            ended = running.ended() => ended.map_or_else(Outcome::Unguarded, Outcome::Stopped),
+            // The state is let go of before it can change again.
+            _ = async { states.wait_for(State::is_hurried).await.map(drop) } => {
+                Outcome::Stopped(running.kill(Killing::Hurried).unwrap_or(ExitStatus::from_raw(libc::SIGKILL)))
+            }
         }
-        Outcome::Stopped(self.ended.get().unwrap_or(ExitStatus::from_raw(libc::SIGKILL)))
     }
 
     /// The first stop. The harder one is the library's to time: it drops the work.
-    fn stop_command(&self, running: &mut Running<'_>, own: &Ownership, ending: Ending) {
+    fn stop_command(&self, running: &mut Running<'_>, own: &Ownership, ending: EndReason) {
         let timing = &self.settings.timing;
-        self.tell_ending(ending);
+        self.handle(Event::Ended(ending));
         let limit = match ending {
             // Half of the margin is counted from the end of the trust, which may be a while ago.
-            Ending::Expired => own.remaining().saturating_sub(timing.margin() / 2),
+            EndReason::Expired => own.remaining().saturating_sub(timing.margin() / 2),
             ending if ending.is_gentle() => timing.grace(),
             _ => timing.margin() / 2,
         };
-        let asked = self.asked.get().filter(|_| ending == Ending::Left);
+        let asked = self.state().asked().filter(|_| ending == EndReason::Left);
         running.has(limit);
         if limit.is_zero() {
             return;
@@ -101,7 +109,7 @@ impl Work<'_> {
             ("TENURE_TICKET", own.ticket().to_string()),
             ("TENURE_TERM", own.term().to_string()),
             ("TENURE_TOKEN", own.token().to_string()),
-            ("TENURE_WORKER", self.worker.to_owned()),
+            ("TENURE_WORKER", self.worker.label().to_owned()),
         ];
         told.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(more).collect()
     }

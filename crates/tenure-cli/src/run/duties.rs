@@ -4,8 +4,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::ExitStatus;
 
+use tenure::Once;
 use tenure::cron::{Change, Ended, Tick};
-use tenure::{Once, Worker};
 
 use super::{Outcome, Work};
 use crate::exit::{Exit, Failure};
@@ -14,8 +14,9 @@ use crate::settings::Cron;
 
 impl Work<'_> {
     /// Runs the command for every occurrence that is this worker's, until somebody asks to stop.
-    pub(super) async fn keep_time(&self, worker: &Worker, cron: &Cron) -> Result<Outcome, tenure::Error> {
-        let mut job = worker
+    pub(super) async fn run_cron(&self, cron: &Cron) -> Result<Outcome, tenure::Error> {
+        let mut job = self
+            .worker
             .cron(&cron.name, &cron.spec)
             .time_zone(cron.schedule.time_zone())
             .misfire(cron.misfire)
@@ -35,13 +36,13 @@ impl Work<'_> {
                         while let Some(change) = happened.next().await {
                             self.tell_of(cron, &change);
                         }
-                        let exit = self.asked.get().map_or(Exit::FAILED, |asked| Exit::by_signal(asked.number));
+                        let exit = self.state().asked().map_or(Exit::FAILED, |asked| Exit::by_signal(asked.number));
                         return Ok(Outcome::Done(exit));
                     }
                 }
             }
         };
-        self.see_through(worker, ownerships, run).await
+        self.drive(ownerships, run).await
     }
 
     /// Runs the command for one occurrence.
@@ -53,7 +54,7 @@ impl Work<'_> {
             ("TENURE_ATTEMPT", tick.attempt().to_string()),
         ];
         let ended = self.job_ended(self.under(tick.own(), named(more)).await).await;
-        self.supervisor.status(&format!("owns `{}` (term {})", self.settings.resource, tick.own().term()));
+        self.show_owned(tick.own().term());
         ended
     }
 
@@ -61,47 +62,43 @@ impl Work<'_> {
     /// else it ends with after that is no failure of the job.
     async fn job_ended(&self, outcome: Outcome) -> Ended {
         match outcome {
-            Outcome::Ended(status) | Outcome::Stopped(status) if status.success() => Ended::Ran,
+            Outcome::Ended { status, .. } | Outcome::Stopped(status) if status.success() => Ended::Ran,
             // The terminal tells both, and the command may be gone before we have given up anything.
-            Outcome::Ended(_) if self.asked.get().is_some() => Ended::Unfinished,
-            Outcome::Ended(status) => Ended::Failed(said(status)),
+            Outcome::Ended { .. } if self.state().asked().is_some() => Ended::Unfinished,
+            Outcome::Ended { status, .. } => Ended::Failed(said(status)),
             Outcome::Stopped(_) | Outcome::Done(_) => Ended::Unfinished,
             Outcome::NotRun(_, failure) => Ended::Failed(failure.to_string()),
-            // All of it is over: whoever sees the campaign through sees that the guard is gone, and drops this.
+            // All of it is over: whoever drives the campaign sees that the guard is gone, and drops this.
             Outcome::Unguarded(_) => std::future::pending().await,
         }
     }
 
     /// Runs the command if nobody has done it before.
-    pub(super) async fn do_once(
-        &self,
-        worker: &Worker,
-        name: &str,
-        goes_on: bool,
-    ) -> Result<Outcome, tenure::Error> {
-        let mut once = worker.to_do_once(name).priority(self.settings.priority);
+    pub(super) async fn run_once(&self, name: &str, goes_on: bool) -> Result<Outcome, tenure::Error> {
+        let mut once = self.worker.to_do_once(name).priority(self.settings.priority);
         if goes_on {
             once = once.or_go_on();
         }
-        let (ownerships, not_run) = (once.ownerships(), std::cell::Cell::new(None));
+        let (ownerships, failed_with) = (once.ownerships(), std::cell::Cell::new(Exit::FAILED));
         let run = async {
             let tried = once.run(async |own| {
-                let more = named([("TENURE_JOB", name.to_owned())]);
-                let outcome = self.under(&own, more).await;
-                if let Outcome::NotRun(exit, _) = &outcome {
-                    not_run.set(Some(*exit));
+                let outcome = self.under(&own, named([("TENURE_JOB", name.to_owned())])).await;
+                match &outcome {
+                    Outcome::NotRun(exit, _) => failed_with.set(*exit),
+                    Outcome::Ended { status, .. } => failed_with.set(Exit::of(*status)),
+                    _ => {}
                 }
                 self.job_ended(outcome).await
             });
-            self.came_of(tried.await, not_run.get())
+            self.tried_once(tried.await, failed_with.get())
         };
-        self.see_through(worker, ownerships, run).await
+        self.drive(ownerships, run).await
     }
 
-    fn came_of(
+    fn tried_once(
         &self,
         tried: Result<Once, tenure::Error>,
-        not_run: Option<Exit>,
+        failed_with: Exit,
     ) -> Result<Outcome, tenure::Error> {
         let resource = self.settings.resource.as_str();
         match tried {
@@ -115,8 +112,7 @@ impl Work<'_> {
                 Ok(Outcome::Done(Exit::OK))
             }
             Err(error) if error.kind() == tenure::Kind::Failed => {
-                let exit = not_run.unwrap_or_else(|| self.ended.get().map_or(Exit::FAILED, Exit::of));
-                Ok(Outcome::NotRun(exit, Failure::from(error)))
+                Ok(Outcome::NotRun(failed_with, Failure::from(error)))
             }
             // It ran, and that could not be written down: whoever asked us to stop has to know, too.
             Err(error) if error.kind() == tenure::Kind::Unavailable => {

@@ -26,7 +26,7 @@ pub(crate) struct Arena {
     ttl: &'static str,
     fleet: Vec<Tenure>,
     runtime: tokio::runtime::Runtime,
-    store: tenure::Namespace,
+    store: tenure::Admin,
 }
 
 struct Tenure {
@@ -37,7 +37,7 @@ struct Tenure {
 impl Arena {
     pub(crate) fn new(url: &str, victim: Victim, fault: Fault) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let store = runtime.block_on(tenure::Namespace::open(url)).expect("a store");
+        let store = runtime.block_on(tenure::Admin::open(url)).expect("a store");
         // In memory, if there is such a place: a process that waits for a busy disk does not die of SIGKILL in time.
         let shared = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
         let folder = shared.map_or_else(tempfile::tempdir, tempfile::tempdir_in).expect("a folder");

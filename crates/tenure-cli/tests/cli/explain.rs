@@ -65,6 +65,21 @@ fn on_a_server_the_end_of_the_lease_is_what_counts() {
 }
 
 #[test]
+fn who_owns_another_ticket_first_is_said_to_be_its_first_owner() {
+    let scene = Scene::new();
+    let _first = scene.start("a", &["--tickets", "2"]);
+    scene.life(1);
+    let _second = scene.start("b", &["--tickets", "2"]);
+    scene.life(2);
+
+    let all = told(&scene, "job");
+
+    assert!(all.contains("It was the first to claim."), "{all}");
+    assert!(all.contains("It is the first to own this ticket."), "{all}");
+    assert!(!all.contains("does not remember"), "{all}");
+}
+
+#[test]
 fn programs_see_the_same_as_json_with_spans() {
     let scene = Scene::new();
     assert!(scene.done(&["run", "job", "--label", "z", "--", "true"]).status.success());

@@ -13,7 +13,7 @@ mod doctor;
 mod ends;
 mod explain;
 mod guard;
-mod helping;
+mod help;
 mod history;
 mod hostile;
 mod input;

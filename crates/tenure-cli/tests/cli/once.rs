@@ -26,15 +26,17 @@ fn what_is_done_is_not_done_again_and_people_are_told_who_did_it() {
 // req: E13
 #[test]
 fn on_servers_too_it_is_done_once_waited_for_and_taken_over() {
-    for server in [Server::redis(), Server::postgres()] {
-        done_once(&server.scene());
-    }
-    for server in [Server::redis(), Server::postgres()] {
-        waited_for(&server.scene());
-    }
-    for server in [Server::redis(), Server::postgres()] {
-        taken_over(&server.scene());
-    }
+    // Side by side: a new server grants nothing for one ttl.
+    std::thread::scope(|scope| {
+        for case in [done_once, waited_for, taken_over] {
+            for start in [Server::redis, Server::postgres] {
+                scope.spawn(move || {
+                    let server = start();
+                    case(&server.scene());
+                });
+            }
+        }
+    });
 }
 
 fn done_once(scene: &Scene) {

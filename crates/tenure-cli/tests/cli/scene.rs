@@ -167,6 +167,16 @@ impl Scene {
         self.file(&format!("{label}.stderr"))
     }
 
+    /// For whoever looks into a test that failed.
+    fn tell_what_was_said(&self) {
+        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "stderr") {
+                let said = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                eprintln!("{} said:\n{said}", entry.path().display());
+            }
+        }
+    }
+
     // ---- what the commands wrote ---------------------------------------------------------------------------
 
     pub(crate) fn lives(&self) -> Vec<Life> {
@@ -211,10 +221,10 @@ impl Scene {
     }
 
     /// Has an operator do something about the present ownership.
-    pub(crate) fn wish(&self, act: impl AsyncFnOnce(tenure::Namespace, u64)) {
+    pub(crate) fn wish(&self, act: impl AsyncFnOnce(tenure::Admin, u64)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let tools = tenure::Namespace::open(&self.url()).await.expect("a store");
+            let tools = tenure::Admin::open(&self.url()).await.expect("a store");
             let view = tools.read("job").await.expect("an answer").expect("it was claimed");
             act(tools, view.owners[0].grant.token.0).await;
         });
@@ -228,6 +238,9 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.tell_what_was_said();
+        }
         // What stays behind harms nobody.
         let _left = std::fs::remove_dir_all(&self.folder);
     }

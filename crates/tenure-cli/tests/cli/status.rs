@@ -54,6 +54,8 @@ fn programs_see_the_same_as_json_with_spans() {
  "version": 9,
  "store": "URL",
  "namespace": "tenure",
+ "withheld_ms": null,
+ "unreadable": [],
  "resources": [
  {
  "resource": "job",
@@ -114,7 +116,7 @@ fn that_a_store_is_empty_is_said_to_people() {
     let scene = Scene::new();
     // Whoever waits for nothing and gets nothing leaves nothing behind but the store.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(tenure::Namespace::open(&scene.url())).expect("a store");
+    runtime.block_on(tenure::Admin::open(&scene.url())).expect("a store");
 
     for (look, what) in [
         (&["status"][..], "nothing has been claimed yet"),

@@ -261,7 +261,7 @@ fn when_tenure_is_stopped_beyond_its_lease_the_guard_ends_the_command_and_it_wai
     let _second = scene.start("b", &["--ttl", "1s"]);
     scene.until_waiting(1);
 
-    first.signal(Signal::STOP);
+    testkit::process::stop_between_writes(first.pid().unsigned_abs());
     scene.life(2);
     assert!(!is_alive(life.pid), "the guard ends the command before the next one begins");
     scene.assert_no_two_lived_at_once();

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use crate::message::Grant;
 use crate::moment::StoreTime;
 use crate::names::{Label, ResourceName};
-use crate::shown::Happened;
+use crate::shown::HistoryEvent;
 
 /// One thing that happened to an ownership.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ pub struct Record {
     /// Its ticket, term and token.
     pub grant: Grant,
     /// What.
-    pub what: Happened,
+    pub what: HistoryEvent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

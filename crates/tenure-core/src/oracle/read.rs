@@ -7,7 +7,7 @@ use super::{Here, Ledger, Record};
 use crate::message::{Grant, LeaseId, Token};
 use crate::moment::StoreTime;
 use crate::names::{Label, ResourceName};
-use crate::shown::{Happened, OwnerView, ResourceView, WaiterView};
+use crate::shown::{HistoryEvent, OwnerView, ResourceView, WaiterView};
 
 impl Ledger {
     /// Owners and waiters of one resource; those whose lease is over are left out.
@@ -67,7 +67,7 @@ impl Ledger {
                     resource: name.clone(),
                     worker: lease.label.clone(),
                     grant: tenant.grant,
-                    what: Happened::from(ended.why),
+                    what: HistoryEvent::from(ended.why),
                 });
             }
         }

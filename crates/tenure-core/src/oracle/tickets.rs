@@ -8,11 +8,12 @@ use super::leases::Lease;
 use super::resource::{MOST_STEPS, Resource, SetBy, Tenant, Turn, step};
 use super::{Here, Ledger, notify};
 use crate::message::{
-    Claimed, Grant, Hint, LeaseId, Leave, Leaving, Released, Request, Said, Seq, Waiting, Want, Why, Wish,
+    Claimed, Grant, Hint, LeaseId, Leave, Leaving, Released, Request, Said, Seq, WaitReason, Waiting, Want,
+    Wish,
 };
 use crate::moment::StoreTime;
 use crate::names::ResourceName;
-use crate::shown::Happened;
+use crate::shown::HistoryEvent;
 
 /// How many dead waiters one operation clears.
 const CLEARED: usize = 8;
@@ -36,7 +37,8 @@ struct Case {
 }
 
 impl Case {
-    fn judging_nobody(self) -> Self {
+    /// The same request, by which no lease of another worker has run out.
+    fn ending_no_lease(self) -> Self {
         Self { judged: StoreTime::from_micros(0), ..self }
     }
 }
@@ -63,7 +65,7 @@ impl Ledger {
         // By the store's clock its own lease has run out: the clock stepped, or the request is very late. It has
         // to renew before it may judge others.
         let doubtful = lease.expires_at <= here.now;
-        Some(if doubtful { case.judging_nobody() } else { case })
+        Some(if doubtful { case.ending_no_lease() } else { case })
     }
 
     fn claim_one(&mut self, case: &Case, want: &Want) -> Claimed {
@@ -148,9 +150,13 @@ impl Ledger {
         }
         let later = if ahead <= WATCHFUL { step(case.ttl) * ahead } else { case.ttl };
         let (look_again, why) = match (quarantine, turn) {
-            (Some(left), _) => (left + later, Why::Quarantine),
-            (None, Turn::At(at)) => (at.since(case.here.now).min(step(case.ttl) * MOST_STEPS), Why::Turn),
-            (None, Turn::Now | Turn::Taken) => (self.first_to_end(name, case.vouched) + later, Why::Taken),
+            (Some(left), _) => (left + later, WaitReason::Quarantine),
+            (None, Turn::At(at)) => {
+                (at.since(case.here.now).min(step(case.ttl) * MOST_STEPS), WaitReason::Turn)
+            }
+            (None, Turn::Now | Turn::Taken) => {
+                (self.first_to_end(name, case.vouched) + later, WaitReason::Taken)
+            }
         };
         Claimed::Waiting(Waiting { ahead, look_again: look_again.max(SOONEST), why })
     }
@@ -192,12 +198,12 @@ impl Ledger {
         lease.held.insert(name.clone());
         lease.notices.remove(name);
         let worker = lease.label.clone();
-        let (at, what) = (case.here.now, Happened::Granted);
+        let (at, what) = (case.here.now, HistoryEvent::Granted);
         self.history.add(Record { at, resource: name.clone(), worker, grant, what });
     }
 
     /// Frees a ticket, everywhere where it is written down.
-    pub(super) fn vacate(&mut self, name: &ResourceName, tenant: &Tenant, at: StoreTime, what: Happened) {
+    pub(super) fn vacate(&mut self, name: &ResourceName, tenant: &Tenant, at: StoreTime, what: HistoryEvent) {
         if let Some(record) = self.resources.get_mut(name) {
             record.vacate(tenant.grant.ticket, at);
         }

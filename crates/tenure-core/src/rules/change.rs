@@ -11,7 +11,7 @@ use super::records::{Time, Value};
 use crate::fanout::Payload;
 use crate::message::{Grant, LeaseId, Ticket, Token};
 use crate::names::{Label, ResourceName};
-use crate::shown::Happened;
+use crate::shown::HistoryEvent;
 
 /// "If these records are still at these versions, write those."
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -74,7 +74,7 @@ pub struct Event {
     /// Its ticket, term and token.
     pub grant: Grant,
     /// What.
-    pub what: Happened,
+    pub what: HistoryEvent,
 }
 
 /// What is sent to whoever listens, when a change is applied.

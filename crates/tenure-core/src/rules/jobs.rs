@@ -8,7 +8,7 @@ use alloc::vec;
 
 use super::change::{Change, Decision, Signal};
 use super::keys::{Key, Window};
-use super::records::{Job, Record, Resource, Rest, Run, Runs, Seat};
+use super::records::{Job, Owner, Record, Resource, Rest, Run, Runs};
 use super::view::View;
 use crate::fanout::{Payload, Published};
 use crate::job::{
@@ -49,7 +49,7 @@ pub(super) fn publish(view: View<'_>, holder: &Holder, payload: &Payload) -> Dec
     };
     let message = Signal::Message {
         resource: holder.resource.clone(),
-        ticket: own.seat.grant.ticket,
+        ticket: own.owner.grant.ticket,
         token: holder.token,
         number: view.chance,
         payload: payload.clone(),
@@ -67,7 +67,7 @@ struct Owning<'a> {
     holder: &'a Holder,
     record: &'a Record,
     resource: &'a Resource,
-    seat: &'a Seat,
+    owner: &'a Owner,
     worker: &'a Label,
 }
 
@@ -94,16 +94,16 @@ fn owning<'a>(view: View<'a>, holder: &'a Holder) -> Result<Owning<'a>, NotOwnin
         return Err(NotOwning::AsFarAsKnown([resource_key, lease_key].into()));
     };
     let resource = record.resource();
-    let seat = resource.and_then(|resource| resource.seat_under(holder.token));
-    let seat = seat.filter(|seat| seat.lease == holder.lease);
+    let owner = resource.and_then(|resource| resource.owner_under(holder.token));
+    let owner = owner.filter(|owner| owner.lease == holder.lease);
     let lease = lease_record.lease().filter(|lease| {
         let now = view.now_by(lease_record);
         let over = lease.runs_out_at().zip(now).is_some_and(|(end, now)| end <= now);
         lease.ended.is_none() && !over
     });
-    match (resource, seat, lease) {
-        (Some(resource), Some(seat), Some(lease)) => {
-            Ok(Owning { holder, record, resource, seat, worker: &lease.label })
+    match (resource, owner, lease) {
+        (Some(resource), Some(owner), Some(lease)) => {
+            Ok(Owning { holder, record, resource, owner, worker: &lease.label })
         }
         _ if view.is_fresh(record) && view.is_fresh(lease_record) => Err(NotOwning::Surely),
         _ => Err(NotOwning::AsFarAsKnown([resource_key, lease_key].into())),

@@ -10,6 +10,7 @@ use super::keys::{Key, Version, Window};
 use super::records::{ADOPTED, Ended, Info, Lease, MOST_TTLS, Meta, Record, Rest, TtlUse, Ttls};
 use super::view::{Standing, View, run_out};
 use crate::message::{Closing, LeaseId, Notice, Said, Seq, Token};
+use crate::moment::StoreTime;
 use crate::names::{Label, Metadata, ResourceName};
 use crate::planted::Bug;
 use crate::timing::LONGEST_TTL;
@@ -18,11 +19,32 @@ use crate::timing::LONGEST_TTL;
 const NOTED: Duration = Duration::from_secs(60);
 
 /// A ttl that no lease uses is forgotten so long after it was noted.
-pub const TTL_LINGERS: Duration = Duration::from_secs(3600);
+pub(super) const TTL_LINGERS: Duration = Duration::from_secs(3600);
 /// A lease that released everything before it ended is deleted after this: a late `open` must not make it again.
 const KEPT: Duration = Duration::from_secs(3600);
 /// One that did not may still be named by a resource.
 const KEPT_LONG: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Which ttls a look at all leases has found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LookedAtLeases {
+    /// Those of leases that are not ended.
+    pub in_use: BTreeSet<Duration>,
+    /// The version of the namespace's own record before the look.
+    pub meta: Version,
+    /// That of the record of the ttls.
+    pub ttls: Version,
+    /// A ttl stays for so long after it was noted; an hour, but for tests.
+    pub linger: Duration,
+}
+
+impl LookedAtLeases {
+    /// A look that began when these versions had been read.
+    #[must_use]
+    pub fn since(meta: Version, ttls: Version, in_use: BTreeSet<Duration>) -> Self {
+        Self { in_use, meta, ttls, linger: TTL_LINGERS }
+    }
+}
 
 /// What a worker says when it opens a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,32 +56,39 @@ pub(super) struct Opening<'a> {
     pub(super) witness: Option<&'a Arc<str>>,
 }
 
-/// Creates the lease. Repeating it changes nothing.
+/// Creates the lease. Repeating it changes nothing. It is said to be open only when its ttl is noted: after that nobody
+/// can forget the ttl without having seen the lease.
 pub(super) fn open(view: View<'_>, opening: &Opening<'_>) -> Decision<Said> {
     let (lease_key, info_key) = (Key::Lease(opening.id), Key::Info(opening.id));
     let known = [&lease_key, &info_key, &Key::Ttls].map(|key| view.get(key));
     let [Some(lease), Some(info), Some(ttls)] = known else {
         return Decision::Read([lease_key, info_key, Key::Ttls].into());
     };
-    match lease.lease() {
-        // Somebody may have ended it since it was seen.
-        Some(_) if !view.is_fresh(lease) => return Decision::Read([lease_key].into()),
-        Some(lease) if lease.ended.is_none() && !lease.is_adopted() => return Decision::Say(Said::Opened),
-        Some(_) => return Decision::Say(Said::Gone),
-        None => {}
-    }
+    let is_there = match lease.lease() {
+        // Somebody may have ended it, or forgotten its ttl, since it was seen.
+        Some(_) if !view.is_fresh(lease) || !view.is_fresh(ttls) => {
+            return Decision::Read([lease_key, Key::Ttls].into());
+        }
+        Some(lease) if lease.ended.is_some() || lease.is_adopted() => return Decision::Say(Said::Gone),
+        lease => lease.is_some(),
+    };
     let Some((meta_record, meta)) = view.meta() else { return Decision::Read([Key::Meta].into()) };
     if let Some(change) = note_ttl(&view, opening.ttl, (meta_record, meta), ttls) {
         return Decision::First(alloc::vec![change]);
     }
+    if is_there {
+        return Decision::Say(Said::Opened);
+    }
     let worker = Lease {
         ttl: opening.ttl,
         label: opening.label.clone(),
-        opened: None,
+        // Without a clock nothing stamps it. Which of two leases is the later one needs no more than a wall clock.
+        opened: lease.seen.now.is_none().then(|| StoreTime::from_micros(view.wall)),
         renewed: None,
         seq: Seq(0),
+        mark: 0,
         notices: Vec::new(),
-        all: false,
+        more_notices: false,
         ended: None,
         rest: Rest::new(),
     };
@@ -72,8 +101,8 @@ pub(super) fn open(view: View<'_>, opening: &Opening<'_>) -> Decision<Said> {
     Decision::commit(change, Said::Opened)
 }
 
-/// Notes that a ttl is in use, before the lease that uses it is there; nothing if that was noted lately. The record of
-/// the whole namespace comes first: so the longest ttl is never too short.
+/// Notes that a ttl is in use; nothing if that was noted lately. The record of the whole namespace comes first: so the
+/// longest ttl is never too short.
 fn note_ttl(
     view: &View<'_>,
     ttl: Duration,
@@ -83,13 +112,13 @@ fn note_ttl(
     let mut ttls = record.ttls().cloned().unwrap_or_default();
     let longest = meta.longest.max(ttl).min(LONGEST_TTL);
     let noted = ttls.uses.iter().find(|used| used.ttl == ttl);
-    let lately = noted.is_some_and(|used| view.since(record, used.used, record.seen.first_at) < NOTED);
+    let lately = noted.is_some_and(|used| view.ago(record, used.used, record.seen.first_at) < NOTED);
     if lately && longest == meta.longest {
         return None;
     }
     let noted = noted.is_some();
     use_ttl(&mut ttls, ttl);
-    // One that is not noted may be about to be dropped: whoever does that must not find the namespace's record unchanged.
+    // One that is not noted may be about to be forgotten: whoever does that must not find the namespace's record unchanged.
     if noted && longest == meta.longest {
         let change = Change::of(Key::Ttls, record.version, ttls);
         return Some(change.expecting(Key::Meta, meta_record.version));
@@ -116,50 +145,61 @@ fn use_ttl(ttls: &mut Ttls, ttl: Duration) {
     }
 }
 
-/// Which ttls are still in use, when all leases have been looked at: those of leases that are not ended, and those that
-/// were noted within the last hour. The record of the ttls is written before that of the namespace: so the longest ttl is
-/// never too short.
-pub(super) fn drop_unused(view: &View<'_>, in_use: &BTreeSet<Duration>, linger: Duration) -> Option<Change> {
+/// Forgets ttls that no lease uses and that were noted more than an hour ago, in two steps with a look at all leases
+/// before each: first they are no longer noted, then the longest ttl falls. Whoever opens a lease notes its ttl again if it
+/// finds it missing; whoever found it noted has opened its lease before the second look. Those in use are noted again, so
+/// that nobody looks for another hour.
+pub(super) fn drop_unused(view: &View<'_>, looked: &LookedAtLeases) -> Option<Change> {
     let (meta_record, meta) = view.meta()?;
     let record = view.get(&Key::Ttls)?;
     let ttls = record.ttls()?;
-    if meta.quarantine.is_some() {
+    let unchanged = (meta_record.version, record.version) == (looked.meta, looked.ttls);
+    if !unchanged || meta.quarantine.is_some() {
         return None;
     }
-    let stays = |used: &TtlUse| {
-        let lately = view.since(record, used.used, record.seen.first_at) < linger;
-        lately || (in_use.contains(&used.ttl) && !view.planted.has(Bug::TtlDroppedInUse))
-    };
-    let kept = Ttls { uses: ttls.uses.iter().copied().filter(stays).collect(), rest: ttls.rest.clone() };
-    // A lease whose ttl was not noted, because there were too many, counts as well.
+    let in_use = |ttl| looked.in_use.contains(&ttl) && !view.planted.has(Bug::TtlDroppedInUse);
+    let lately = |used: &TtlUse| view.ago(record, used.used, record.seen.first_at) < looked.linger;
+    let mut kept = ttls.clone();
+    kept.uses.retain(|used| lately(used) || in_use(used.ttl));
+    for ttl in looked.in_use.iter().copied().filter(|ttl| in_use(*ttl) && *ttl <= meta.longest) {
+        let noted = kept.uses.iter().find(|used| used.ttl == ttl);
+        if !noted.is_some_and(lately) && (noted.is_some() || kept.uses.len() < MOST_TTLS) {
+            use_ttl(&mut kept, ttl);
+        }
+    }
+    if kept != *ttls {
+        let change = Change::of(Key::Ttls, record.version, kept);
+        return Some(change.expecting(Key::Meta, meta_record.version));
+    }
+    // A lease whose ttl is not noted, because there were too many, counts as well.
     let noted = kept.uses.iter().map(|used| used.ttl);
-    let used = in_use.iter().copied().filter(|_| !view.planted.has(Bug::TtlDroppedInUse));
-    let longest = noted.chain(used).max().unwrap_or_default();
-    if kept.uses.len() == ttls.uses.len() && longest >= meta.longest {
+    let longest =
+        noted.chain(looked.in_use.iter().copied().filter(|ttl| in_use(*ttl))).max().unwrap_or_default();
+    if longest >= meta.longest {
         return None;
     }
-    let meta = Meta { longest: longest.min(meta.longest), ..meta.clone() };
+    // The ttls are written, too: nobody has noted one in between, also where records are swapped one by one.
+    let meta = Meta { longest, ..meta.clone() };
     Some(Change::of(Key::Ttls, record.version, kept).and(Key::Meta, meta_record.version, meta))
 }
 
-/// What a request to renew has done so far.
-pub(super) struct Tried<'a> {
-    /// How many commits it has sent.
+/// A request to renew a lease.
+pub(super) struct Renewal {
+    pub(super) id: LeaseId,
+    pub(super) seq: Seq,
+    /// Drawn at random for this request.
+    pub(super) mark: u64,
+    /// How many commits it has sent so far.
     pub(super) attempts: u32,
-    /// Under which versions.
-    pub(super) wrote: &'a [Version],
-    /// Whether one of them was applied.
-    pub(super) applied: bool,
 }
 
 /// Extends the lease. `settled` says up to which token the notices of a resource are done with.
 pub(super) fn renew(
     view: View<'_>,
-    id: LeaseId,
-    seq: Seq,
-    tried: &Tried<'_>,
+    renewal: &Renewal,
     settled: &BTreeMap<ResourceName, Token>,
 ) -> Decision<Said> {
+    let Renewal { id, seq, mark, attempts } = *renewal;
     let key = Key::Lease(id);
     let Some(record) = view.get(&key) else { return Decision::Read([key].into()) };
     let lease = match record.lease() {
@@ -168,9 +208,8 @@ pub(super) fn renew(
         _ if view.is_fresh(record) => return Decision::Say(Said::Gone),
         _ => return Decision::Read([key].into()),
     };
-    // Others write notices into the lease, and leave the number: if this request has set it, it is still its own.
-    let own = tried.wrote.contains(&record.version) || (tried.applied && lease.seq == seq);
-    let own = own && !view.planted.has(Bug::OwnRenewalIsClones);
+    // An earlier commit of this request may have been applied, whatever was heard of it.
+    let own = (lease.seq, lease.mark) == (seq, mark) && !view.planted.has(Bug::OwnRenewalIsClones);
     if lease.seq >= seq && !own && !view.planted.has(Bug::ClonesAreOurselves) {
         // Somebody else renews this lease.
         return match view.is_fresh(record) {
@@ -180,19 +219,20 @@ pub(super) fn renew(
     }
     let standing = |notice: &&Notice| settled.get(&notice.resource).is_none_or(|token| notice.token > *token);
     let notices: Vec<Notice> = lease.notices.iter().filter(standing).cloned().collect();
-    if tried.attempts > 0 && view.planted.has(Bug::OlderRenewalCounts) {
+    if attempts > 0 && view.planted.has(Bug::OlderRenewalCounts) {
         return Decision::Say(Said::Kept { notices, more: false });
     }
+    let (renewed, ended, more_notices) = (None, None, false);
     let renewed =
-        Lease { seq, renewed: None, ended: None, all: false, notices: notices.clone(), ..lease.clone() };
+        Lease { seq, mark, renewed, ended, more_notices, notices: notices.clone(), ..lease.clone() };
     let change = Change::of(key, record.version, renewed);
     // A third attempt goes without: whatever changes the namespace so often, the lease has to live.
-    let with_meta = tried.attempts < 2 && !view.planted.has(Bug::MetaNotExpected);
+    let with_meta = attempts < 2 && !view.planted.has(Bug::MetaNotExpected);
     let change = match view.meta().filter(|_| with_meta) {
         Some((meta, _)) => change.expecting(Key::Meta, meta.version),
         None => change,
     };
-    let said = Said::Kept { notices, more: lease.all };
+    let said = Said::Kept { notices, more: lease.more_notices };
     Decision::commit(Change { essential: true, urgent: true, ..change }, said)
 }
 
@@ -211,7 +251,7 @@ pub(super) fn close(view: View<'_>, id: LeaseId, why: Closing, clean: bool) -> D
 }
 
 fn end(record: &Record, id: LeaseId, lease: &Lease, ended: Ended) -> Change {
-    let over = Lease { ended: Some(ended), notices: Vec::new(), all: false, ..lease.clone() };
+    let over = Lease { ended: Some(ended), notices: Vec::new(), more_notices: false, ..lease.clone() };
     Change { signals: alloc::vec![Signal::Ended(id)], ..Change::of(Key::Lease(id), record.version, over) }
 }
 
@@ -226,8 +266,8 @@ pub(super) fn end_run_out(view: &View<'_>, id: LeaseId) -> Option<Change> {
     Some(Change { essential: true, urgent: true, ..change })
 }
 
-/// Writes a lease that a seat names and that does not exist: it runs out like any other, and its worker does not get it
-/// back. What else was lost with it nobody can tell.
+/// Writes a lease that a resource names and that does not exist. It runs out like any other, and its worker does not get it
+/// back: nobody knows what else was lost with it.
 pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
     let (_, meta) = view.meta()?;
     let label = Label::new("unknown").ok()?;
@@ -237,8 +277,9 @@ pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
         opened: None,
         renewed: None,
         seq: if view.planted.has(Bug::AdoptedIsRenewed) { Seq(0) } else { ADOPTED },
+        mark: 0,
         notices: Vec::new(),
-        all: false,
+        more_notices: false,
         ended: None,
         rest: Rest::new(),
     };

@@ -45,14 +45,14 @@ impl Reader {
     /// Owners and waiters of one resource; those whose lease is over are left out.
     #[must_use]
     pub fn view(&self, name: &ResourceName, resource: &Resource) -> ResourceView {
-        let owners = resource.seats.iter().filter_map(|seat| {
-            let (lease, metadata, left) = self.living(seat.lease)?;
-            let owned_for = self.now.zip(seat.since).map_or(Duration::ZERO, |(now, since)| now.since(since));
+        let owners = resource.owners.iter().filter_map(|owner| {
+            let (lease, metadata, left) = self.living(owner.lease)?;
+            let owned_for = self.now.zip(owner.since).map_or(Duration::ZERO, |(now, since)| now.since(since));
             let (worker, metadata) = (lease.label.clone(), metadata.clone());
-            Some(OwnerView { worker, metadata, grant: seat.grant, owned_for, left })
+            Some(OwnerView { worker, metadata, grant: owner.grant, owned_for, left })
         });
-        let waiters = resource.queue.iter().filter_map(|place| {
-            let (lease, metadata, left) = self.living(place.lease)?;
+        let waiters = resource.queue.iter().filter_map(|waiter| {
+            let (lease, metadata, left) = self.living(waiter.lease)?;
             Some(WaiterView { worker: lease.label.clone(), metadata: metadata.clone(), left })
         });
         ResourceView {
@@ -67,11 +67,11 @@ impl Reader {
     /// The endings that nobody has come across yet.
     #[must_use]
     pub fn endings(&self, name: &ResourceName, resource: &Resource) -> Vec<Event> {
-        let over = resource.seats.iter().filter(|seat| self.living(seat.lease).is_none());
-        let ending = over.filter_map(|seat| {
-            let (lease, _) = self.leases.get(&seat.lease)?;
+        let over = resource.owners.iter().filter(|owner| self.living(owner.lease).is_none());
+        let ending = over.filter_map(|owner| {
+            let (lease, _) = self.leases.get(&owner.lease)?;
             let ended = lease.ended.unwrap_or(run_out(lease.runs_out_at()));
-            let (worker, grant, at) = (lease.label.clone(), seat.grant, ended.at.max(seat.since));
+            let (worker, grant, at) = (lease.label.clone(), owner.grant, ended.at.max(owner.since));
             Some(Event { at, resource: name.clone(), worker, grant, what: ended.why.into() })
         });
         ending.collect()

@@ -137,16 +137,34 @@ impl<'a> View<'a> {
         }
     }
 
-    /// How long nothing is granted still; nothing if there is no quarantine.
+    /// How long nothing is granted still, by what the worker can vouch for; nothing if there is no quarantine.
     pub(super) fn quarantine(&self) -> Option<Duration> {
+        self.quarantine_after(|record, since| self.since(record, since, record.seen.marked_at))
+    }
+
+    /// The least that may be left of it, for any process. Without a clock, or after one went back, only the age of a
+    /// quarantine that this process began itself is known.
+    pub(super) fn shortest_quarantine(&self, known: &KnownMeta) -> Option<Duration> {
+        let mark = self.meta()?.1.quarantine.as_ref()?.mark;
+        let own = known.own_quarantine.filter(|(drawn, _)| *drawn == mark);
+        self.quarantine_after(|record, since| {
+            let by_clock = || {
+                let now = record.seen.now.filter(|_| record.seen.turned_back.is_none())?;
+                Some((now + self.at.longest_since(known.asked_at?)).since(since?))
+            };
+            let own = || own.map(|(_, at)| self.at.longest_since(at));
+            by_clock().or_else(own).unwrap_or(Duration::MAX)
+        })
+    }
+
+    fn quarantine_after(&self, gone: impl FnOnce(&Record, Time) -> Duration) -> Option<Duration> {
         let (record, meta) = self.meta()?;
         let quarantine = meta.quarantine.as_ref()?;
         if meta.longest.is_zero() {
             // Nobody has said yet how long owners of before may rely on their leases.
             return Some(UNKNOWN_LONGEST);
         }
-        let gone = self.since(record, quarantine.since, record.seen.marked_at);
-        Some(meta.longest.saturating_sub(gone))
+        Some(meta.longest.saturating_sub(gone(record, quarantine.since)))
     }
 
     /// Until when the own lease lives, by the store's clock.
@@ -158,6 +176,15 @@ impl<'a> View<'a> {
     pub(super) fn wall_for_token(&self) -> u64 {
         if self.wall < LATEST_WALL { self.wall } else { 0 }
     }
+}
+
+/// What a process knows of the namespace's own record beside what it says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct KnownMeta {
+    /// When it was asked for as it is known: what the answer shows is not older. Nothing if it came with a hint.
+    pub(super) asked_at: Option<Moment>,
+    /// The mark of the last quarantine that this process has begun, and when that was sent.
+    pub(super) own_quarantine: Option<(u64, Moment)>,
 }
 
 /// Collects what has to be read before anything can be decided.

@@ -13,7 +13,7 @@ use crate::message::{
 };
 use crate::moment::Moment;
 use crate::names::{ResourceName, Tickets};
-use crate::output::{Ending, HeldBack, Now, Output, Report};
+use crate::output::{EndReason, HeldBack, Now, Output, Report};
 use crate::planted::Bug;
 use crate::watch::slow;
 
@@ -44,7 +44,7 @@ impl Worker {
                 Said::Released(answers) => self.released(now, request, stamp, answers),
                 Said::Held(holdings) => self.settle(now, request.seq, stamp, &holdings),
                 Said::Gone => self.gone(now),
-                Said::Stale if live.renewal.awaits(request.seq) => self.lose(now, Ending::Cloned),
+                Said::Stale if live.renewal.awaits(request.seq) => self.lose(now, EndReason::Cloned),
                 Said::Kept { .. } | Said::Stale | Said::Opened | Said::Closed => {}
             },
             _ => {}
@@ -111,9 +111,9 @@ impl Worker {
         for Notice { resource, token, wish } in notices {
             if self.works_under(&resource, token) {
                 let ending = match wish {
-                    Wish::Asked => Ending::Asked,
-                    Wish::Lowered => Ending::Lowered,
-                    Wish::Evicted => Ending::Evicted,
+                    Wish::Asked => EndReason::Asked,
+                    Wish::Lowered => EndReason::Lowered,
+                    Wish::Evicted => EndReason::Evicted,
                 };
                 self.tell(now, &resource, Event::End(ending));
             }
@@ -216,6 +216,6 @@ impl Worker {
     fn gone(&mut self, now: Now) {
         self.held_back_until = Some(now.at + self.longest);
         self.out.push_back(Output::Report(Report::HeldBack(HeldBack::StoreForgot, self.longest)));
-        self.lose(now, Ending::Gone);
+        self.lose(now, EndReason::Gone);
     }
 }

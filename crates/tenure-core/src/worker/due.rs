@@ -10,20 +10,21 @@ use crate::message::BATCH;
 use crate::message::{Call, Closing, LeaseId, Seq};
 use crate::moment::Moment;
 use crate::names::ResourceName;
-use crate::output::{Ending, Now, Output, Report};
+use crate::output::{EndReason, Now, Output, Report};
 
 impl Worker {
     /// Once the trust has run out the lease is over, whatever the store may still say.
     pub(super) fn expire(&mut self, now: Now) {
         if self.live().is_some_and(|live| now.at.has_reached(live.trusted_until)) {
-            self.lose(now, Ending::Expired);
+            self.lose(now, EndReason::Expired);
         }
     }
 
     /// Does what is due.
     pub(super) fn advance(&mut self, now: Now) {
         self.give_up_overdue(now);
-        if self.agenda.hard_stops.is_some_and(|hard_at| now.at.has_reached(hard_at)) {
+        if self.agenda.ticks.is_some_and(|tick_at| now.at.has_reached(tick_at)) {
+            self.tell_unlimited(now, Event::Tick);
             self.tell_all(now, |_| Event::Tick);
         }
         self.tend_lease(now);
@@ -137,6 +138,7 @@ impl Worker {
             return;
         }
         self.agenda = Agenda::default();
+        self.unlimited.values().for_each(|campaign| self.agenda.note(campaign));
         self.out.extend(core::mem::take(&mut self.campaigns).into_keys().map(Output::Left));
         match core::mem::replace(&mut self.lease, Lease::Absent { open_at: now.at }) {
             Lease::Live(live) => {
@@ -150,7 +152,7 @@ impl Worker {
             }
             Lease::Absent { .. } => {}
         }
-        if self.farewells.is_empty() {
+        if self.farewells.is_empty() && self.unlimited.is_empty() {
             self.mode = Mode::Done;
             self.out.push_back(Output::Done);
         }
@@ -170,18 +172,18 @@ impl Worker {
     }
 
     /// The lease is over for this worker, for ever.
-    pub(super) fn lose(&mut self, now: Now, ending: Ending) {
+    pub(super) fn lose(&mut self, now: Now, ending: EndReason) {
         let lease = core::mem::replace(&mut self.lease, Lease::Absent { open_at: now.at });
         let Lease::Live(live) = lease else { return };
         self.out.push_back(Output::Trust(None));
         self.abandon(live.under_way());
         // One that a guard has ended may have been extended just now.
-        let over_at = if ending == Ending::Expired { live.trusted_until.or(now.at) } else { now.at };
+        let over_at = if ending == EndReason::Expired { live.trusted_until.or(now.at) } else { now.at };
         let hard_at = over_at + self.timing.margin() / 2;
         self.tell_all(now, |_| Event::LeaseOver { ending, hard_at });
         // Gone: nobody waits for the lease, but perhaps for what proves that we live, which goes with it. Cloned: the
         // clone may trust the lease still.
-        if ending != Ending::Cloned {
+        if ending != EndReason::Cloned {
             self.bid_farewell(now, live.id, Closing::Expired);
         }
     }

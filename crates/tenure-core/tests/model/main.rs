@@ -72,43 +72,43 @@ fn any_two_faults_among_three_workers_and_two_tickets_break_no_promise() {
         Trouble::FallBack,
         Trouble::Restart,
     ];
-    let plan = Plan { faults: 2, troubles, horizon: in_release_else(4, 1), ..Plan::THREE };
+    let plan = Plan { faults: 2, troubles, horizon: 4, ..Plan::THREE };
 
     check(&plan, &[]);
 }
 
 #[test]
 fn any_two_faults_between_two_workers_break_no_promise() {
-    let plan = Plan { faults: 2, horizon: in_release_else(5, 2), ..Plan::TWO };
+    let plan = Plan { faults: 2, horizon: 5, ..Plan::TWO };
 
     check(&plan, &[]);
 }
 
 #[test]
 fn no_promise_is_broken_by_any_fault_around_a_hand_over_among_three_workers() {
-    let plan = Plan { faults: 1, wishes: 1, horizon: in_release_else(2, 1), ..Plan::THREE };
+    let plan = Plan { faults: 1, wishes: 1, horizon: 2, ..Plan::THREE };
 
     check(&plan, &[HANDED_OVER]);
 }
 
 #[test]
 fn no_promise_is_broken_by_any_fault_in_any_order_of_commits_among_three_workers() {
-    let plan = Plan { faults: 1, horizon: in_release_else(7, 1), order: Order::Commits, ..Plan::THREE };
+    let plan = Plan { faults: 1, horizon: 7, order: Order::Commits, ..Plan::THREE };
 
-    check(&plan, &[TAKEN_OVER][..in_release_else(1, 0)]);
+    check(&plan, &[TAKEN_OVER]);
 }
 
 #[test]
 fn no_promise_is_broken_by_any_fault_in_any_order_of_messages_between_two_workers() {
-    let plan = Plan { faults: 1, horizon: in_release_else(7, 4), order: Order::Any, ..Plan::TWO };
+    let plan = Plan { faults: 1, horizon: 7, order: Order::Any, ..Plan::TWO };
 
-    check(&plan, &[TAKEN_OVER][..in_release_else(1, 0)]);
+    check(&plan, &[TAKEN_OVER]);
 }
 
 #[test]
 fn no_promise_is_broken_by_two_bad_messages_or_crashes_in_any_order_between_two_workers() {
     let (faults, troubles) = (2, BAD_MESSAGES_AND_CRASHES);
-    let horizon = in_release_else(5, 2);
+    let horizon = 5;
     let plan = Plan { faults, troubles, horizon, order: Order::Any, ..Plan::TWO };
 
     check(&plan, &[]);
@@ -116,7 +116,7 @@ fn no_promise_is_broken_by_two_bad_messages_or_crashes_in_any_order_between_two_
 
 #[test]
 fn no_promise_is_broken_by_a_store_that_restarts_around_a_hand_over_in_any_order() {
-    let (faults, wishes, horizon) = (1, 1, in_release_else(4, 1));
+    let (faults, wishes, horizon) = (1, 1, 4);
     let troubles = &Trouble::OF_THE_STORE;
     let plan = Plan { faults, troubles, wishes, horizon, order: Order::Commits, ..Plan::TWO };
 
@@ -125,7 +125,7 @@ fn no_promise_is_broken_by_a_store_that_restarts_around_a_hand_over_in_any_order
 
 #[test]
 fn no_promise_is_broken_by_a_bad_message_or_a_crash_around_a_hand_over_in_any_order() {
-    let (faults, wishes, horizon) = (1, 1, in_release_else(3, 1));
+    let (faults, wishes, horizon) = (1, 1, 3);
     let troubles = BAD_MESSAGES_AND_CRASHES;
     let plan = Plan { faults, troubles, wishes, horizon, order: Order::Any, ..Plan::TWO };
 
@@ -134,15 +134,15 @@ fn no_promise_is_broken_by_a_bad_message_or_a_crash_around_a_hand_over_in_any_or
 
 #[test]
 fn no_promise_is_broken_by_any_fault_while_two_workers_compete_for_a_new_resource() {
-    let (faults, horizon, order) = (1, in_release_else(8, 2), Order::Commits);
+    let (faults, horizon, order) = (1, 8, Order::Commits);
     let plan = Plan { faults, horizon, order, begin: Begin::Free, ..Plan::TWO };
 
-    check(&plan, &[TAKEN_OVER][..in_release_else(1, 0)]);
+    check(&plan, &[TAKEN_OVER]);
 }
 
 #[test]
 fn no_promise_is_broken_by_any_fault_around_a_worker_that_leaves() {
-    let (faults, wishes, horizon) = (1, 1, in_release_else(2, 1));
+    let (faults, wishes, horizon) = (1, 1, 2);
     let (wish, troubles) = (&[Wish::Leave, Wish::Shutdown], &Trouble::OF_MESSAGES);
     let plan = Plan { faults, troubles, wishes, wish, horizon, begin: Begin::Free, ..Plan::TWO };
 
@@ -152,7 +152,7 @@ fn no_promise_is_broken_by_any_fault_around_a_worker_that_leaves() {
 
 #[test]
 fn whoever_leaves_keeps_no_ticket_in_a_store_that_falls_back() {
-    let (faults, wishes, renew, horizon) = (1, 1, 1, in_release_else(8, 5));
+    let (faults, wishes, renew, horizon) = (1, 1, 1, 8);
     let troubles = &[Trouble::Cut, Trouble::LoseAll, Trouble::FallBack, Trouble::Restart];
     let wish = &[Wish::Leave, Wish::Shutdown];
     let plan = Plan { faults, troubles, wishes, wish, renew, horizon, ..Plan::ONE };
@@ -162,22 +162,22 @@ fn whoever_leaves_keeps_no_ticket_in_a_store_that_falls_back() {
 
 #[test]
 fn no_promise_is_broken_where_records_are_written_one_by_one() {
-    let (faults, horizon, order) = (1, in_release_else(8, 4), Order::Any);
+    let (faults, horizon, order) = (1, 8, Order::Any);
     let one = Plan { faults, troubles: ONE_BY_ONE, horizon, order, store: Kind::OneByOne, ..Plan::TWO };
-    let two = Plan { faults: 2, horizon: in_release_else(7, 3), order: Order::Prompt, ..one.clone() };
+    let two = Plan { faults: 2, horizon: 7, order: Order::Prompt, ..one.clone() };
     let any = Plan { faults: 1, troubles: &Trouble::ALL, ..two.clone() };
 
-    check(&one, &[TAKEN_OVER][..in_release_else(1, 0)]);
-    check(&two, &[TAKEN_OVER][..in_release_else(1, 0)]);
-    check(&any, &[TAKEN_OVER][..in_release_else(1, 0)]);
+    check(&one, &[TAKEN_OVER]);
+    check(&two, &[TAKEN_OVER]);
+    check(&any, &[TAKEN_OVER]);
 }
 
 #[test]
 fn no_promise_is_broken_by_any_fault_where_the_store_has_no_clock() {
-    let (faults, horizon, order) = (1, in_release_else(8, 2), Order::Commits);
+    let (faults, horizon, order) = (1, 8, Order::Commits);
     let plan = Plan { faults, horizon, order, store: Kind::NoClock, ..Plan::TWO };
 
-    check(&plan, &[TAKEN_OVER][..in_release_else(1, 0)]);
+    check(&plan, &[TAKEN_OVER]);
 }
 
 #[test]
@@ -186,13 +186,13 @@ fn no_promise_is_broken_when_the_clock_of_the_store_steps() {
     let plan = Plan { faults: 1, troubles, horizon: 9, order: Order::Any, ..Plan::TWO };
 
     check(&plan, &[]);
-    check(&Plan { wishes: 1, horizon: in_release_else(9, 2), order: Order::Commits, ..plan }, &[HANDED_OVER]);
+    check(&Plan { wishes: 1, horizon: 9, order: Order::Commits, ..plan }, &[HANDED_OVER]);
 }
 
 #[test]
 fn no_promise_is_broken_by_any_fault_around_an_eviction() {
     let wish = &[Wish::Evict, Wish::EvictHalf];
-    let (faults, wishes, horizon, order) = (1, 1, in_release_else(4, 1), Order::Commits);
+    let (faults, wishes, horizon, order) = (1, 1, 4, Order::Commits);
     let plan = Plan { faults, troubles: NO_LOSS, wishes, wish, horizon, order, ..Plan::TWO };
 
     check(&plan, &[]);
@@ -202,7 +202,7 @@ fn no_promise_is_broken_by_any_fault_around_an_eviction() {
 #[test]
 fn no_promise_is_broken_when_a_guard_ends_the_work_and_the_lease() {
     let troubles = &[Trouble::Guard];
-    let (faults, horizon, order) = (1, in_release_else(7, 2), Order::Commits);
+    let (faults, horizon, order) = (1, 7, Order::Commits);
     let plan = Plan { faults, troubles, horizon, order, ..Plan::TWO };
 
     check(&plan, &[]);
@@ -312,11 +312,6 @@ fn each_planted_bug_that_idles_keeps_a_small_case_from_its_end() {
         assert!(right.discovery(end).is_some(), "{end} in the case of {bug:?}");
         assert!(wrong.discovery(end).is_none(), "{bug:?} is not found: {end}");
     }
-}
-
-/// Without optimization the larger cases stop earlier, so that `cargo test` stays bearable.
-fn in_release_else<T>(release: T, debug: T) -> T {
-    if cfg!(debug_assertions) { debug } else { release }
 }
 
 fn search(plan: &Plan, until: HasDiscoveries) -> impl Checker<Small> + use<> {

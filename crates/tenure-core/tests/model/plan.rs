@@ -159,12 +159,12 @@ impl Trouble {
     pub(crate) const OF_MESSAGES: [Self; 4] = [Self::Duplicate, Self::Hold, Self::HoldAnswer, Self::Refuse];
     pub(crate) const OF_THE_STORE: [Self; 3] = [Self::LoseAll, Self::FallBack, Self::Restart];
 
-    pub(crate) fn concerns(self) -> Concerns {
+    pub(crate) fn concerns(self) -> Warnings {
         match self {
-            Self::Duplicate | Self::Hold | Self::HoldAnswer | Self::Refuse | Self::Half => Concerns::Message,
-            Self::Crash | Self::Cut | Self::Guard => Concerns::Worker,
+            Self::Duplicate | Self::Hold | Self::HoldAnswer | Self::Refuse | Self::Half => Warnings::Message,
+            Self::Crash | Self::Cut | Self::Guard => Warnings::Worker,
             Self::LoseAll | Self::FallBack | Self::Restart | Self::StepForward | Self::StepBack => {
-                Concerns::Store
+                Warnings::Store
             }
         }
     }
@@ -172,7 +172,7 @@ impl Trouble {
 
 /// What a trouble is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Concerns {
+pub(crate) enum Warnings {
     Message,
     Worker,
     Store,

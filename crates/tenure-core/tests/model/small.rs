@@ -4,7 +4,7 @@ use stateright::{Model, Path, Property};
 use tenure_core::{Input, Ticket};
 
 use crate::actor::{Told, Work, resource};
-use crate::plan::{Concerns, Order, Plan, Trouble, Wish};
+use crate::plan::{Order, Plan, Trouble, Warnings, Wish};
 use crate::store::Ask;
 use crate::world::{Message, Packet, World};
 
@@ -54,9 +54,9 @@ impl Small {
         }
         for trouble in self.plan.troubles {
             match trouble.concerns() {
-                Concerns::Message => {}
-                Concerns::Store => actions.push(Action::Befall(*trouble, 0)),
-                Concerns::Worker => {
+                Warnings::Message => {}
+                Warnings::Store => actions.push(Action::Befall(*trouble, 0)),
+                Warnings::Worker => {
                     let may = |who: &usize| match trouble {
                         Trouble::Cut => !world.actors[*who].cut,
                         Trouble::Guard => world.actors[*who].trusts(world.at).is_some(),

@@ -219,14 +219,14 @@ impl Store {
     /// Who holds the ticket under this token.
     pub(crate) fn seat_under(&self, name: &ResourceName, token: Token) -> Option<LeaseId> {
         match &self.records.get(&Key::Resource(name.clone()))?.value {
-            Value::Resource(resource) => resource.seat_under(token).map(|seat| seat.lease),
+            Value::Resource(resource) => resource.owner_under(token).map(|owner| owner.lease),
             _ => None,
         }
     }
 
     pub(crate) fn has_seat(&self, name: &ResourceName, lease: LeaseId) -> bool {
         match self.records.get(&Key::Resource(name.clone())).map(|kept| &kept.value) {
-            Some(Value::Resource(resource)) => resource.seat_of(lease).is_some(),
+            Some(Value::Resource(resource)) => resource.owner_with(lease).is_some(),
             _ => false,
         }
     }

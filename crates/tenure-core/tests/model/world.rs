@@ -416,7 +416,7 @@ impl World {
             }
         }
         for event in &applied.history {
-            if let (Happened::Granted, Some(by)) = (event.what, by) {
+            if let (HistoryEvent::Granted, Some(by)) = (event.what, by) {
                 self.seated(plan, by, event.grant);
                 if plan.capabilities().together {
                     self.granted(plan, by, event.grant);

@@ -66,6 +66,9 @@ const BUGS: &[(Bug, &str)] = &[
 /// How many other seeds are tried where the known one does not show a bug any more.
 const SEARCHED: u64 = 300;
 
+/// How many seeds are tried for each of [`ELUSIVE`] when it is not named: minutes, not an hour.
+const SEARCHED_FOR_ELUSIVE: u64 = 3000;
+
 /// Mistakes for which no seed is known yet: they show rarely, or in what the simulation does not look at. `scripts/sim
 /// --search` looks for them, too.
 const ELUSIVE: &[Bug] = &[
@@ -126,9 +129,9 @@ fn every_planted_bug_is_found_by_its_seed() {
     assert!(unfound.is_empty(), "not found; search with scripts/sim --search: {unfound:?}");
 }
 
-/// Looks for seeds that show the bugs, and prints them as lines for the file of known seeds.
+/// Looks for seeds that show the bugs, and prints them as lines for the file of known seeds. Those that are elusive may stay so.
 #[test]
-#[ignore = "thousands of seeds: scripts/sim --search runs it, optimized"]
+#[ignore = "thousands of seeds: scripts/sim --search runs it"]
 fn search_for_planted_bugs() {
     let seeds = Setting::from_env().bug_seeds;
     let wanted = std::env::var("TENURE_SIM_BUG").ok();
@@ -139,9 +142,12 @@ fn search_for_planted_bugs() {
         if wanted.as_ref().is_some_and(|wanted| *wanted != name) {
             continue;
         }
+        let is_elusive = ELUSIVE.contains(bug) && wanted.is_none();
+        let seeds = if is_elusive { SEARCHED_FOR_ELUSIVE } else { seeds };
         let tally = many::run(&Setting::seeds(0, seeds), Planted::with(*bug));
         match &tally.violation {
             Some((seed, violation)) => println!("{name} {seed} {}", violation.promise),
+            None if is_elusive => println!("{name} is not found within {seeds} seeds"),
             None => unfound.push(name),
         }
     }
@@ -163,15 +169,13 @@ fn a_run_is_the_same_again() {
 
 #[test]
 fn the_rules_are_quick() {
-    let long = Duration::from_millis(if cfg!(debug_assertions) { 50 } else { 500 });
+    let long = Duration::from_millis(500);
     // The best of a few: others may use the machine at the same time.
     let runs = (0..4).map(|_| bench::rules(long));
     let best = runs.reduce(|a, b| if a.per_second() > b.per_second() { a } else { b }).expect("a few runs");
 
     println!("{best}");
-    if !cfg!(debug_assertions) {
-        assert!(best.per_second() >= 300_000.0, "{best}");
-    }
+    assert!(best.per_second() >= 300_000.0, "{best}");
 }
 
 impl std::fmt::Display for Tally {

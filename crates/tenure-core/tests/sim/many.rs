@@ -9,6 +9,9 @@ use tenure_core::Planted;
 use crate::check::Violation;
 use crate::run::{Outcome, simulate};
 
+/// How many seeds are run unless more are asked for: half a minute.
+const FEW: u64 = 400;
+
 /// Which seeds are run, and what must come of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
@@ -35,10 +38,9 @@ impl Setting {
             let value = std::env::var(name).ok()?;
             Some(value.parse::<u64>().unwrap_or_else(|_| panic!("{name} is {value:?}, not a number")))
         };
-        let few = if cfg!(debug_assertions) { 40 } else { 400 };
         let (first, seeds) = match number("TENURE_SIM_SEED") {
             Some(seed) => (seed, 1),
-            None => (number("TENURE_SIM_FROM").unwrap_or(0), number("TENURE_SIM_SEEDS").unwrap_or(few)),
+            None => (number("TENURE_SIM_FROM").unwrap_or(0), number("TENURE_SIM_SEEDS").unwrap_or(FEW)),
         };
         let grants = number("TENURE_SIM_GRANTS");
         let limit = Duration::from_secs(number("TENURE_SIM_SECONDS").unwrap_or(3600));

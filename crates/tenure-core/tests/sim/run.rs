@@ -73,7 +73,7 @@ fn all_is_owned(world: &mut World) {
             .collect();
         believed.sort();
         // A ticket of a dead lease that nobody wants stays until somebody looks.
-        let seats = world.store.resource(&resource).into_iter().flat_map(|resource| &resource.seats);
+        let seats = world.store.resource(&resource).into_iter().flat_map(|resource| &resource.owners);
         let written = seats.filter(|seat| living(world, seat.lease).is_some());
         let mut written: Vec<Token> = written.map(|seat| seat.grant.token).collect();
         written.sort();

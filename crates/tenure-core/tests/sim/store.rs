@@ -283,8 +283,8 @@ impl Store {
     /// Owners and waiters, as people would read them.
     pub(crate) fn view(&self, at: Real, name: &ResourceName) -> Option<ResourceView> {
         let resource = self.resource(name)?;
-        let named = resource.seats.iter().map(|seat| seat.lease);
-        let named = named.chain(resource.queue.iter().map(|place| place.lease));
+        let named = resource.owners.iter().map(|owner| owner.lease);
+        let named = named.chain(resource.queue.iter().map(|waiter| waiter.lease));
         let mut reader = Reader { now: self.shown(at).now, ..Reader::default() };
         for id in named {
             let found = self.found(&Key::Lease(id));

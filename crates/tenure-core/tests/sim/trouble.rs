@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tenure_core::rules::{Act, Env, Found, Key, Record, Reply as Answered, Step};
+use tenure_core::rules::{Act, Env, Found, Key, LookedAtLeases, Record, Reply as Answered, Step};
 use tenure_core::*;
 
 use crate::actor::{Actor, Cut, News};
@@ -565,8 +565,8 @@ impl World {
         match self.rng.range(0, 22) {
             0..=11 => self.worker_gets(index, Input::StepDown(resource)),
             12 | 13 => self.worker_gets(index, Input::Leave(resource)),
-            14 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Failed }),
-            15 => self.worker_gets(index, Input::End { resource, token, ending: Ending::Finished }),
+            14 => self.worker_gets(index, Input::End { resource, token, ending: EndReason::Failed }),
+            15 => self.worker_gets(index, Input::End { resource, token, ending: EndReason::Finished }),
             16 | 17 => {
                 let label = self.rng.pick(&self.actors).label.clone();
                 let successor = self.rng.chance(500).then_some(label);
@@ -647,8 +647,12 @@ impl World {
         let act = match self.rng.range(0, 4) {
             0 => Act::Sweep(self.store.leases()),
             1 => {
-                let linger = Duration::from_micros(self.plan.longest());
-                Act::DropTtls(self.store.ttls_in_use(), linger)
+                let client = &self.clients[self.actors[index].process];
+                let [meta, ttls] =
+                    [Key::Meta, Key::Ttls].map(|key| client.seen(&key).map(|seen| seen.version));
+                let (Some(meta), Some(ttls)) = (meta, ttls) else { return };
+                let (in_use, linger) = (self.store.ttls_in_use(), Duration::from_micros(self.plan.longest()));
+                Act::DropTtls(LookedAtLeases { in_use, meta, ttls, linger })
             }
             _ => match self.actors[index].worker.lease() {
                 Some(lease) => Act::Wishes(lease),

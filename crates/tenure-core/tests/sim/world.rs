@@ -366,9 +366,10 @@ impl World {
     /// Every grant is checked when the store makes it: by then, whoever had the ticket must have stopped. Where the store
     /// cannot compare all that a grant expects, it is one only when its worker takes it up.
     fn see_grant(&mut self, actor: usize, event: &Past) {
-        if event.what == Happened::Granted && self.plan.together {
+        if event.what == HistoryEvent::Granted && self.plan.together {
             let record = self.store.resource(&event.resource);
-            let lease = record.and_then(|record| record.seat_under(event.grant.token)).map(|seat| seat.lease);
+            let lease =
+                record.and_then(|record| record.owner_under(event.grant.token)).map(|owner| owner.lease);
             if let Some(lease) = lease {
                 self.check_grant(actor, lease, &event.resource, event.grant);
             }
@@ -677,8 +678,8 @@ impl World {
         }
         if let Call::Release(leaves) = &request.call {
             for leave in leaves {
-                let seat = self.store.resource(&leave.resource).and_then(|r| r.seat_of(request.lease));
-                if let Some(token) = seat.map(|seat| seat.grant.token) {
+                let owner = self.store.resource(&leave.resource).and_then(|r| r.owner_with(request.lease));
+                if let Some(token) = owner.map(|owner| owner.grant.token) {
                     self.released_at.insert(leave.resource.clone(), self.at);
                     self.check.given_up(&leave.resource, token);
                 }
@@ -726,11 +727,11 @@ impl World {
         }
     }
 
-    fn stop(&mut self, index: usize, resource: ResourceName, token: Token, ending: Ending) {
+    fn stop(&mut self, index: usize, resource: ResourceName, token: Token, ending: EndReason) {
         // A notice that comes between a renewal and another attempt at it looks like one.
         let lease = self.actors[index].works.get(&resource).and_then(|work| work.lease);
         let renewed = lease.is_some_and(|lease| self.store.is_as_renewed(lease));
-        if ending == Ending::Cloned && self.plan.together && renewed {
+        if ending == EndReason::Cloned && self.plan.together && renewed {
             self.check.fail("S6", self.at, format!("{resource}: {index} takes itself for a clone"));
         }
         let actor = &mut self.actors[index];
@@ -855,7 +856,7 @@ fn invented(rng: &mut Rng, mut found: Found) -> Found {
     (found.version, found.revision) = (Version(rng.next().max(1)), found.revision + rng.range(0, 3));
     if let Some(Value::Resource(resource)) = &mut found.value {
         match rng.range(0, 3) {
-            0 => resource.seats.clear(),
+            0 => resource.owners.clear(),
             1 => resource.queue.clear(),
             _ => resource.tickets += 1,
         }

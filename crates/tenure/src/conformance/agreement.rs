@@ -24,7 +24,9 @@ use std::time::{Duration, Instant};
 use std::collections::BTreeMap;
 
 use tenure_core::oracle::{Here, Ledger};
-use tenure_core::{Asked, Call, Closing, Happened, LeaseId, Request, ResourceName, Said, StoreTime, Token};
+use tenure_core::{
+    Call, Closing, HistoryEvent, LeaseId, Request, ResourceName, Said, StepDownReply, StoreTime, Token,
+};
 
 use self::compare::{Tokens, same_entries, same_said, same_view};
 use self::moves::{Move, Player, Sent};
@@ -201,7 +203,7 @@ impl<'a, F: Fixture> Round<'a, F> {
             // Before all time nobody has run out: these are the endings of those who were ended.
             let records = self.ledger.history(self.here(StoreTime::from_micros(0))).into_iter();
             let endings =
-                records.filter(|record| record.resource == resource && record.what != Happened::Granted);
+                records.filter(|record| record.resource == resource && record.what != HistoryEvent::Granted);
             let freed_at = endings.map(|record| record.at).chain(raised.then_some(at)).max();
             if let Some(freed_at) = freed_at {
                 let known = self.freed.entry(resource).or_insert(freed_at);
@@ -228,11 +230,11 @@ impl<'a, F: Fixture> Round<'a, F> {
         self.slack = self.slack.max(after.since(before));
 
         let said = match asked.clone() {
-            Asked::OtherOwners(tokens) => {
+            StepDownReply::OtherOwners(tokens) => {
                 let mut terms: Vec<Token> =
                     tokens.iter().map(|token| self.tokens.term(resource, *token)).collect();
                 terms.sort();
-                Asked::OtherOwners(terms)
+                StepDownReply::OtherOwners(terms)
             }
             asked => asked,
         };
@@ -245,7 +247,7 @@ impl<'a, F: Fixture> Round<'a, F> {
                 }
                 None => ledger.evict(here, resource.as_str(), term),
             };
-            if let Asked::OtherOwners(tokens) = &mut ours {
+            if let StepDownReply::OtherOwners(tokens) = &mut ours {
                 tokens.sort();
             }
             if ours == said {

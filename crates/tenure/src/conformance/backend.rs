@@ -5,17 +5,17 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use tenure::ClockByHand;
+//! use tenure::ManualClock;
 //! use tenure::conformance::Restarted;
 //! use tenure::conformance::backend::BackendFixture;
 //! use tenure::store::MemoryBackend;
 //! use tenure::store::backend::Backend;
 //!
-//! struct Memory(ClockByHand, Arc<MemoryBackend>);
+//! struct Memory(ManualClock, Arc<MemoryBackend>);
 //!
 //! impl Memory {
 //!     fn fresh() -> Self {
-//!         let clock = ClockByHand::new();
+//!         let clock = ManualClock::new();
 //!         Self(clock.clone(), Arc::new(MemoryBackend::by_hand(clock)))
 //!     }
 //! }

@@ -1,7 +1,7 @@
 //! `claim`: who is granted what, under which term and token.
 
 use tenure_core::{
-    BATCH, Call, Claimed, Closing, Happened, Leave, Leaving, Released, Said, Term, Ticket, Why,
+    BATCH, Call, Claimed, Closing, HistoryEvent, Leave, Leaving, Released, Said, Term, Ticket, WaitReason,
 };
 
 use super::Fixture;
@@ -29,7 +29,7 @@ pub async fn of_two_first_claims_one_wins_and_one_waits(fixture: impl Fixture) {
     granted(world.claim(a).await);
     let second = waiting(world.claim(b).await);
 
-    assert_eq!((second.ahead, second.why), (0, Why::Taken));
+    assert_eq!((second.ahead, second.why), (0, WaitReason::Taken));
     assert_eq!((world.owners().await, world.waiters().await), (vec!["a".into()], vec!["b".into()]));
 }
 
@@ -42,7 +42,7 @@ pub async fn an_owner_that_claims_again_is_given_the_same_grant(fixture: impl Fi
     world.pass(SHORT / 10).await;
 
     assert_eq!(world.claim(a).await, first);
-    assert_eq!(world.history().await, [("a".into(), Happened::Granted)]);
+    assert_eq!(world.history().await, [("a".into(), HistoryEvent::Granted)]);
 }
 
 /// However an ownership ends, the next has the next term and a larger token.
@@ -110,12 +110,12 @@ pub async fn the_lowest_free_ticket_is_given_and_never_more_than_k(fixture: impl
         assert_eq!(granted(world.claim_with(lease, 3, 0).await).ticket, Ticket(number));
     }
 
-    assert_eq!(waiting(world.claim_with(d, 3, 0).await).why, Why::Taken);
+    assert_eq!(waiting(world.claim_with(d, 3, 0).await).why, WaitReason::Taken);
     world.release(b).await;
     let after_a_release = granted(world.claim_with(d, 3, 0).await);
 
     assert_eq!((after_a_release.ticket, after_a_release.term), (Ticket(1), Term(4)));
-    assert_eq!(waiting(world.claim_with(e, 3, 0).await).why, Why::Taken);
+    assert_eq!(waiting(world.claim_with(e, 3, 0).await).why, WaitReason::Taken);
 }
 
 /// One answer per resource, in the order of the claim; what happens to one does not touch another.
@@ -128,7 +128,7 @@ pub async fn the_resources_of_one_claim_are_independent_and_answered_in_its_orde
 
     let Said::Claimed(answers) = said else { panic!("a claim was answered {said:?}") };
     assert_eq!(answers.len(), 3);
-    assert_eq!(waiting(answers[0]).why, Why::Taken);
+    assert_eq!(waiting(answers[0]).why, WaitReason::Taken);
     assert_eq!(granted(answers[1]).term, Term(1));
     assert_eq!(granted(answers[2]).term, Term(1));
     world.leave(b, "z", Leaving::Released).await;
@@ -203,6 +203,6 @@ pub async fn the_length_of_the_owners_lease_counts_and_not_that_of_the_challenge
     let c = world.open_for("c", SHORT).await;
     let head = waiting(world.claim(c).await);
 
-    assert_eq!((head.ahead, head.why), (0, Why::Taken));
+    assert_eq!((head.ahead, head.why), (0, WaitReason::Taken));
     assert!(head.look_again > LONG / 4, "{head:?}");
 }

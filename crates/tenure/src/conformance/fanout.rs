@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tenure_core::{
-    Asked, Closing, Holder, Message, Payload, Published, Released, ResourceName, Ticket, Token,
+    Closing, Holder, Message, Payload, Published, Released, ResourceName, StepDownReply, Ticket, Token,
 };
 
 use super::Fixture;
@@ -87,7 +87,7 @@ pub async fn who_has_released_was_evicted_closed_or_ran_out_publishes_nothing(fi
         match end {
             "release" => assert_eq!(world.release(a.lease).await, Released::Free),
             "step down" => assert!(matches!(world.step_down(a.lease).await, Released::Again(_))),
-            "evict" => assert_eq!(world.evict(a.token).await, Asked::Done),
+            "evict" => assert_eq!(world.evict(a.token).await, StepDownReply::Done),
             "close" => world.close(a.lease, Closing::Left).await,
             _ => world.pass(SHORT).await,
         }

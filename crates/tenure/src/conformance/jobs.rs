@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_core::{
-    Asked, Begin, Call, Claimed, Closing, Holder, JOB_RECORDS, JobAct, JobCounts, JobOutcome, JobRecord,
-    JobSaid, JobState, JobStep, JobView, Leaving, Metadata, Note, Occurrence, Plan, Released, Said, Token,
+    Begin, Call, Claimed, Closing, Holder, JOB_RECORDS, JobAct, JobCounts, JobOutcome, JobRecord, JobSaid,
+    JobState, JobStep, JobView, Leaving, Metadata, Note, Occurrence, Plan, Released, Said, StepDownReply,
+    Token,
 };
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -51,7 +52,7 @@ pub async fn who_has_released_was_evicted_or_closed_is_not_the_owner_of_a_job(fi
         match end {
             "release" => assert_eq!(world.release(a.lease).await, Released::Free),
             "step down" => assert!(matches!(world.step_down(a.lease).await, Released::Again(_))),
-            "evict" => assert_eq!(world.evict(a.token).await, Asked::Done),
+            "evict" => assert_eq!(world.evict(a.token).await, StepDownReply::Done),
             _ => world.close(a.lease, Closing::Left).await,
         }
         let before = world.job().await;

@@ -1,6 +1,6 @@
 //! `open`, `renew`, `close`, `held`, and what every answer tells.
 
-use tenure_core::{Call, Closing, Happened, Holding, Metadata, Released, Said, Ticket};
+use tenure_core::{Call, Closing, HistoryEvent, Holding, Metadata, Released, Said, Ticket};
 
 use super::Fixture;
 use super::world::*;
@@ -206,7 +206,7 @@ pub async fn closing_a_dead_lease_changes_nothing(fixture: impl Fixture) {
     world.close(a, Closing::Proved).await;
 
     let history = world.history().await;
-    assert_eq!(history[..2], [("a".into(), Happened::Granted), ("a".into(), Happened::Released)]);
+    assert_eq!(history[..2], [("a".into(), HistoryEvent::Granted), ("a".into(), HistoryEvent::Released)]);
     assert_eq!(world.owners().await, ["b"]);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::{Asked, Call, Closing, Happened, NOTICES, Released, Said, Term, Token, Wish};
+use tenure_core::{Call, Closing, HistoryEvent, NOTICES, Released, Said, StepDownReply, Term, Token, Wish};
 
 use super::Fixture;
 use super::world::*;
@@ -13,7 +13,7 @@ pub async fn asking_tells_the_owner_until_it_releases_and_takes_nothing_away(fix
     let a = world.open("a").await;
     let token = granted(world.claim(a).await).token;
 
-    assert_eq!(world.ask(token, None).await, Asked::Done);
+    assert_eq!(world.ask(token, None).await, StepDownReply::Done);
 
     let standing = Said::Kept { notices: vec![notice_of(JOB, token, Wish::Asked)], more: false };
     for _ in 0..2 {
@@ -47,7 +47,7 @@ pub async fn a_named_successor_goes_to_the_head_before_every_priority(fixture: i
     world.claim_with(b, 1, i32::MAX).await;
     world.claim(c).await;
 
-    assert_eq!(world.ask(token, Some("c")).await, Asked::Done);
+    assert_eq!(world.ask(token, Some("c")).await, StepDownReply::Done);
     world.step_down(a).await;
 
     assert_eq!(world.waiters().await, ["c", "b", "a"]);
@@ -96,7 +96,7 @@ pub async fn a_successor_that_does_not_wait_or_is_dead_is_refused_and_nothing_ch
     world.pass(SHORT).await;
 
     for label in ["a", "ran out", "closed", "elsewhere", "nobody"] {
-        assert_eq!(world.ask(token, Some(label)).await, Asked::NotWaiting, "{label}");
+        assert_eq!(world.ask(token, Some(label)).await, StepDownReply::NotWaiting, "{label}");
     }
 
     assert_eq!(world.renew(a).await, kept());
@@ -113,12 +113,14 @@ pub async fn a_wish_under_another_token_changes_nothing_and_is_told_who_owns(fix
 
     let other = Token(first.0 - 1);
     for said in [world.ask(other, None).await, world.ask(other, Some("c")).await, world.evict(other).await] {
-        let Asked::OtherOwners(mut tokens) = said else { panic!("a wish for nobody was answered {said:?}") };
+        let StepDownReply::OtherOwners(mut tokens) = said else {
+            panic!("a wish for nobody was answered {said:?}")
+        };
         tokens.sort();
         assert_eq!(tokens, [first, second]);
     }
-    assert_eq!(world.ask_at("unknown", first, None).await, Asked::OtherOwners(vec![]));
-    assert_eq!(world.evict_at("unknown", first).await, Asked::OtherOwners(vec![]));
+    assert_eq!(world.ask_at("unknown", first, None).await, StepDownReply::OtherOwners(vec![]));
+    assert_eq!(world.evict_at("unknown", first).await, StepDownReply::OtherOwners(vec![]));
 
     assert_eq!(world.owners().await, ["a", "b"]);
     assert_eq!([world.renew(a).await, world.renew(b).await], [kept(), kept()]);
@@ -134,7 +136,7 @@ pub async fn evicting_frees_the_ticket_at_once_and_the_notice_stands_until_the_r
     let token = granted(world.claim(a).await).token;
     let b = world.wait_for("b", HOUR).await;
 
-    assert_eq!(world.evict(token).await, Asked::Done);
+    assert_eq!(world.evict(token).await, StepDownReply::Done);
 
     assert!(world.held(a).await.is_empty());
     assert_eq!(granted(world.claim(b).await).term, Term(2));
@@ -156,8 +158,8 @@ pub async fn an_ownership_is_evicted_once(fixture: impl Fixture) {
     let b = world.open("b").await;
     let next = granted(world.claim(b).await).token;
 
-    assert_eq!(world.evict(token).await, Asked::OtherOwners(vec![next]));
-    assert_eq!(world.ask(token, None).await, Asked::OtherOwners(vec![next]));
+    assert_eq!(world.evict(token).await, StepDownReply::OtherOwners(vec![next]));
+    assert_eq!(world.ask(token, None).await, StepDownReply::OtherOwners(vec![next]));
 
     assert_eq!(world.owners().await, ["b"]);
 }
@@ -185,10 +187,13 @@ pub async fn a_wish_about_an_owner_that_was_closed_comes_too_late(fixture: impl 
     let token = granted(world.claim(a).await).token;
     world.close(a, Closing::Proved).await;
 
-    assert_eq!(world.ask(token, None).await, Asked::OtherOwners(vec![]));
-    assert_eq!(world.evict(token).await, Asked::OtherOwners(vec![]));
+    assert_eq!(world.ask(token, None).await, StepDownReply::OtherOwners(vec![]));
+    assert_eq!(world.evict(token).await, StepDownReply::OtherOwners(vec![]));
 
-    assert_eq!(world.history().await, [("a".into(), Happened::Granted), ("a".into(), Happened::Died)]);
+    assert_eq!(
+        world.history().await,
+        [("a".into(), HistoryEvent::Granted), ("a".into(), HistoryEvent::Died)]
+    );
 }
 
 /// At most 16 notices stand in a lease. A renewal says when there are more, and those that follow bring the rest.
@@ -199,7 +204,7 @@ pub async fn a_renewal_carries_16_notices_and_those_after_it_bring_the_rest(fixt
     let said = world.send_next(a, Call::Claim(resources.iter().map(|name| want(name)).collect())).await;
     let Said::Claimed(answers) = said else { panic!("a claim was answered {said:?}") };
     for (resource, answer) in resources.iter().zip(answers) {
-        assert_eq!(world.ask_at(resource, granted(answer).token, None).await, Asked::Done);
+        assert_eq!(world.ask_at(resource, granted(answer).token, None).await, StepDownReply::Done);
     }
 
     let (first, more) = world.notices(a).await;
@@ -223,7 +228,7 @@ pub async fn an_eviction_is_told_at_once_beside_any_number_of_notices(fixture: i
     }
 
     let (resource, token) = &tokens[19];
-    assert_eq!(world.evict_at(resource, *token).await, Asked::Done);
+    assert_eq!(world.evict_at(resource, *token).await, StepDownReply::Done);
 
     let (notices, _) = world.notices(a).await;
     assert!(notices.contains(&notice_of(resource, *token, Wish::Evicted)), "{notices:?}");

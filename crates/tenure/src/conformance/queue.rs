@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Closing, Ticket, Waiting, Why};
+use tenure_core::{Closing, Ticket, WaitReason, Waiting};
 
 use super::Fixture;
 use super::world::*;
@@ -56,12 +56,12 @@ pub async fn a_free_ticket_is_the_heads_at_once_and_the_nexts_after_a_step(fixtu
     let freed_at = world.answered_at();
 
     let next = waiting(world.claim(c).await);
-    assert_eq!((next.ahead, next.why), (1, Why::Turn));
+    assert_eq!((next.ahead, next.why), (1, WaitReason::Turn));
     world.assert_about(next.look_again, (freed_at + STEP * 4).since(world.shown_at()));
 
     world.pass_until(freed_at + STEP * 4).await;
     let last = waiting(world.claim(d).await);
-    assert_eq!((last.ahead, last.why), (2, Why::Turn));
+    assert_eq!((last.ahead, last.why), (2, WaitReason::Turn));
     granted(world.claim(c).await);
     assert_eq!(world.waiters().await, ["b", "d"]);
 }
@@ -87,7 +87,7 @@ pub async fn a_newcomer_does_not_overtake_those_who_wait(fixture: impl Fixture) 
     let c = world.open_for("c", HOUR).await;
     let newcomer = waiting(world.claim(c).await);
 
-    assert_eq!((newcomer.ahead, newcomer.why), (1, Why::Turn));
+    assert_eq!((newcomer.ahead, newcomer.why), (1, WaitReason::Turn));
     granted(world.claim(b).await);
 }
 
@@ -108,7 +108,7 @@ pub async fn as_many_waiters_as_there_are_free_tickets_may_take_one_at_once(fixt
     let second = granted(world.claim_with(d, 2, 0).await);
     let first = granted(world.claim_with(c, 2, 0).await);
 
-    assert_eq!((third.ahead, third.why), (2, Why::Turn));
+    assert_eq!((third.ahead, third.why), (2, WaitReason::Turn));
     assert_eq!((second.ticket, first.ticket), (Ticket(0), Ticket(1)));
 }
 
@@ -125,7 +125,7 @@ pub async fn nobody_waits_more_than_ten_steps_for_those_before_it(fixture: impl 
 
     let look = waiting(world.claim(last).await);
 
-    assert_eq!((look.ahead, look.why), (12, Why::Turn));
+    assert_eq!((look.ahead, look.why), (12, WaitReason::Turn));
     world.assert_about(look.look_again, turn.since(world.shown_at()));
     world.pass_until(turn).await;
     granted(world.claim(last).await);
@@ -181,7 +181,7 @@ pub async fn the_steps_of_a_dead_owners_ticket_count_from_the_end_of_its_lease(f
 
     let next = waiting(world.claim(c).await);
 
-    assert_eq!((next.ahead, next.why), (1, Why::Turn));
+    assert_eq!((next.ahead, next.why), (1, WaitReason::Turn));
     world.assert_about(next.look_again, (ended_at + STEP * 20).since(world.shown_at()));
 }
 
@@ -271,7 +271,7 @@ pub async fn the_head_looks_again_when_the_first_of_the_owners_would_run_out(fix
 
     let head = waiting(world.claim_with(c, 2, 0).await);
 
-    assert_eq!((head.ahead, head.why), (0, Why::Taken));
+    assert_eq!((head.ahead, head.why), (0, WaitReason::Taken));
     world.assert_about(head.look_again, first_end.since(world.shown_at()));
 }
 
@@ -287,7 +287,7 @@ pub async fn positions_1_to_8_look_a_step_later_each_and_the_rest_a_ttl_later(fi
         let look = waiting(world.claim(worker).await);
 
         let later = if ahead <= 8 { STEP * ahead } else { LONG };
-        assert_eq!((look.ahead, look.why), (ahead, Why::Taken));
+        assert_eq!((look.ahead, look.why), (ahead, WaitReason::Taken));
         world.assert_about(look.look_again, ends_at.since(world.shown_at()) + later);
     }
 }
@@ -309,7 +309,7 @@ pub async fn a_look_again_is_at_least_a_millisecond_and_at_most_a_ttl(fixture: i
     world.assert_about(nearly_over.look_again, Duration::from_millis(1));
     assert_eq!(
         Waiting { look_again: ZERO, ..far_behind },
-        Waiting { ahead: 0, look_again: ZERO, why: Why::Taken }
+        Waiting { ahead: 0, look_again: ZERO, why: WaitReason::Taken }
     );
     world.assert_about(far_behind.look_again + world.shown_at().since(world.answered_at()), SHORT);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::{Closing, Happened, Leaving, Metadata, Released, Said, Term};
+use tenure_core::{Closing, HistoryEvent, Leaving, Metadata, Released, Said, Term};
 
 use super::Fixture;
 use super::world::*;
@@ -115,7 +115,7 @@ pub async fn the_history_has_every_grant_and_every_ending_with_its_reason(fixtur
     world.pass(SHORT).await;
     world.own("d").await;
 
-    use Happened::*;
+    use HistoryEvent::*;
     let expected = [
         ("a", Granted),
         ("a", Released),
@@ -156,7 +156,7 @@ pub async fn an_entry_says_when_what_happened_to_whose_ownership(fixture: impl F
 
     assert_eq!(entries.len(), 2, "{entries:?}");
     for (entry, (what, at)) in
-        entries.iter().zip([(Happened::Granted, granted_at), (Happened::Released, released_at)])
+        entries.iter().zip([(HistoryEvent::Granted, granted_at), (HistoryEvent::Released, released_at)])
     {
         assert_eq!((entry.resource.as_str(), entry.worker.as_str()), (JOB, "a"));
         assert_eq!((entry.grant, entry.what), (grant, what));
@@ -182,9 +182,12 @@ pub async fn an_ending_that_nobody_has_come_across_is_read_at_its_place_in_time(
     let written = world.history().await;
 
     let told: Vec<_> = derived.iter().map(|entry| (entry.worker.as_str(), entry.what)).collect();
-    assert_eq!(told, [("a", Happened::Granted), ("a", Happened::Expired), ("b", Happened::Granted)]);
+    assert_eq!(
+        told,
+        [("a", HistoryEvent::Granted), ("a", HistoryEvent::Expired), ("b", HistoryEvent::Granted)]
+    );
     assert!(derived[1].ago.abs_diff(before.since(ran_out_at)) <= took, "{derived:?}");
-    let expected = [("a", Happened::Granted), ("a", Happened::Expired), ("b", Happened::Granted)];
+    let expected = [("a", HistoryEvent::Granted), ("a", HistoryEvent::Expired), ("b", HistoryEvent::Granted)];
     assert_eq!(written, expected.map(|(worker, what)| (worker.to_string(), what)));
 }
 
@@ -203,7 +206,7 @@ pub async fn a_lease_that_is_closed_after_it_ran_out_ended_when_it_ran_out(fixtu
     let took = world.now().await.since(before) + TOLERANCE;
     assert_eq!(
         entries.iter().map(|entry| entry.what).collect::<Vec<_>>(),
-        [Happened::Granted, Happened::Died]
+        [HistoryEvent::Granted, HistoryEvent::Died]
     );
     assert!(entries[1].ago.abs_diff(before.since(ran_out_at)) <= took, "{entries:?}");
 }
@@ -219,7 +222,7 @@ pub async fn hostile_names_are_names_like_others(fixture: impl Fixture) {
         let grant = granted(world.claim_at(a, resource).await);
         assert_eq!(grant.term, Term(1), "{resource:?} was taken for another");
         waiting(world.claim_at(b, resource).await);
-        assert_eq!(world.ask_at(resource, grant.token, Some("b")).await, tenure_core::Asked::Done);
+        assert_eq!(world.ask_at(resource, grant.token, Some("b")).await, tenure_core::StepDownReply::Done);
     }
 
     let all: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
@@ -283,7 +286,7 @@ pub async fn metadata_and_labels_come_back_as_they_were(fixture: impl Fixture) {
             (&view.waiters[0].worker, &view.waiters[0].metadata),
         ];
         assert_eq!(shown, [(&label(worker), &metadata); 2]);
-        assert_eq!(world.history().await.last(), Some(&(worker.to_string(), Happened::Granted)));
+        assert_eq!(world.history().await.last(), Some(&(worker.to_string(), HistoryEvent::Granted)));
         world.close(b, Closing::Left).await;
         world.release(a).await;
     }

@@ -4,12 +4,12 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 
 use tenure_core::{
-    Answer, Asked, Holder, JobSaid, JobStep, JobView, Label, LeaseId, Payload, Published, Request,
-    ResourceName, ResourceView, Token,
+    Answer, Holder, JobSaid, JobStep, JobView, Label, LeaseId, Payload, Published, Request, ResourceName,
+    ResourceView, StepDownReply, Token,
 };
 
 use crate::Error;
-use crate::store::{Concern, Entry, Hints, Messages, Pending, Store};
+use crate::store::{Condition, Entry, Hints, Messages, Pending, Store, Warning};
 
 /// A [`Store`] that hands on to another whatever it does not answer itself. Who implements this is a store: write
 /// what is to be different, and nothing else.
@@ -28,8 +28,13 @@ pub trait Relay: fmt::Debug + Send + Sync + 'static {
     }
 
     /// See [`Store::safety`].
-    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+    fn safety(&self) -> Pending<'_, Vec<Warning>> {
         self.behind().safety()
+    }
+
+    /// See [`Store::condition`].
+    fn condition(&self) -> Pending<'_, Condition> {
+        self.behind().condition()
     }
 
     /// See [`Store::read`].
@@ -48,12 +53,12 @@ pub trait Relay: fmt::Debug + Send + Sync + 'static {
         resource: &'a ResourceName,
         token: Token,
         successor: Option<&'a Label>,
-    ) -> Pending<'a, Asked> {
+    ) -> Pending<'a, StepDownReply> {
         self.behind().ask(resource, token, successor)
     }
 
     /// See [`Store::evict`].
-    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
+    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, StepDownReply> {
         self.behind().evict(resource, token)
     }
 
@@ -95,8 +100,12 @@ impl<R: Relay> Store for R {
         Relay::hints(self, lease)
     }
 
-    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+    fn safety(&self) -> Pending<'_, Vec<Warning>> {
         Relay::safety(self)
+    }
+
+    fn condition(&self) -> Pending<'_, Condition> {
+        Relay::condition(self)
     }
 
     fn read<'a>(&'a self, resource: Option<&'a ResourceName>) -> Pending<'a, Vec<ResourceView>> {
@@ -112,11 +121,11 @@ impl<R: Relay> Store for R {
         resource: &'a ResourceName,
         token: Token,
         successor: Option<&'a Label>,
-    ) -> Pending<'a, Asked> {
+    ) -> Pending<'a, StepDownReply> {
         Relay::ask(self, resource, token, successor)
     }
 
-    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, Asked> {
+    fn evict<'a>(&'a self, resource: &'a ResourceName, token: Token) -> Pending<'a, StepDownReply> {
         Relay::evict(self, resource, token)
     }
 

@@ -1,6 +1,6 @@
 //! `release`, for good and to step down.
 
-use tenure_core::{Call, Closing, Leave, Leaving, Released, Said, Term, Why};
+use tenure_core::{Call, Closing, Leave, Leaving, Released, Said, Term, WaitReason};
 
 use super::Fixture;
 use super::world::*;
@@ -111,7 +111,7 @@ pub async fn a_worker_that_steps_down_queues_at_the_tail_with_the_lowest_priorit
     let Released::Again(claimed) = world.step_down(a).await else { panic!("not answered like a claim") };
     let left = (world.answered_at() + HOUR / 150 * 2).since(world.shown_at());
     let place = waiting(claimed);
-    assert_eq!((place.ahead, place.why), (2, Why::Turn));
+    assert_eq!((place.ahead, place.why), (2, WaitReason::Turn));
     world.assert_about(place.look_again, left);
 
     world.claim_with(d, 1, -1).await;
@@ -175,7 +175,7 @@ pub async fn a_waiter_that_steps_down_goes_to_the_tail(fixture: impl Fixture) {
     let Released::Again(again) = world.step_down(b).await else { panic!("not answered like a claim") };
 
     let place = waiting(again);
-    assert_eq!((place.ahead, place.why), (2, Why::Taken));
+    assert_eq!((place.ahead, place.why), (2, WaitReason::Taken));
     world.assert_about(place.look_again, ends_at.since(world.shown_at()) + STEP * 2);
     assert_eq!(world.waiters().await, ["c", "d", "b"]);
 }

@@ -1,6 +1,6 @@
 //! What outlives a restart of the store. Where the incarnation stays, everything; where it changes, caution.
 
-use tenure_core::{Call, Claimed, Closing, Said, Term, Why, Wish};
+use tenure_core::{Call, Claimed, Closing, Said, Term, WaitReason, Wish};
 
 use super::world::*;
 use super::{Fixture, Restarted};
@@ -43,7 +43,7 @@ pub async fn a_restart_loses_nothing_or_grants_nothing_for_one_longest(fixture: 
             let quarantined_from = world.answered_at();
             for _ in 0..3 {
                 let look = waiting(world.claim(c).await);
-                assert_eq!(look.why, Why::Quarantine, "{look:?}");
+                assert_eq!(look.why, WaitReason::Quarantine, "{look:?}");
                 // Those of before the restart may come first by a step each; they do not renew.
                 assert!(look.look_again <= ttl + STEP * 2 + TOLERANCE, "{look:?}");
                 let withheld = world.view().await.withheld.expect("a quarantine is told");
@@ -75,7 +75,7 @@ pub async fn nobody_is_ended_for_having_run_out_in_a_quarantine(fixture: impl Fi
     let c = if kept_its_data { c } else { world.open_for("c", SHORT * 8).await };
     let look = waiting(world.claim(c).await);
 
-    assert_eq!(look.why, Why::Quarantine, "{look:?}");
+    assert_eq!(look.why, WaitReason::Quarantine, "{look:?}");
     if kept_its_data {
         assert_eq!(world.renew(a).await, kept());
         assert_eq!(world.owners().await, ["a"]);

@@ -1,6 +1,6 @@
 //! The number of tickets, and how it changes while workers own and wait.
 
-use tenure_core::{Ticket, Why, Wish};
+use tenure_core::{Ticket, WaitReason, Wish};
 
 use super::Fixture;
 use super::world::*;
@@ -76,7 +76,7 @@ pub async fn after_lowering_nobody_is_granted_until_fewer_than_k_own(fixture: im
 
     world.release(a).await;
     let look = waiting(world.claim_with(d, 2, 0).await);
-    assert_eq!(look.why, Why::Taken);
+    assert_eq!(look.why, WaitReason::Taken);
     // A number is free, but not to be had: it looks when the first of the owners would run out, and not at once.
     assert!(look.look_again > LONG / 2, "{look:?}");
 
@@ -93,7 +93,7 @@ pub async fn raising_the_tickets_lets_waiters_in(fixture: impl Fixture) {
     world.pass(TOLERANCE).await;
 
     let c = world.open_for("c", HOUR).await;
-    assert_eq!(waiting(world.claim_with(c, 2, 0).await).why, Why::Turn);
+    assert_eq!(waiting(world.claim_with(c, 2, 0).await).why, WaitReason::Turn);
 
     assert_eq!(granted(world.claim(b).await).ticket, Ticket(1));
     assert_eq!((world.owners().await, world.view().await.tickets), (vec!["a".into(), "b".into()], 2));
@@ -113,7 +113,7 @@ pub async fn raised_tickets_are_left_to_those_who_come_first(fixture: impl Fixtu
     granted(world.claim_with(a, 2, 0).await);
 
     let next = waiting(world.claim_with(c, 2, 0).await);
-    assert_eq!((next.ahead, next.why), (1, Why::Turn));
+    assert_eq!((next.ahead, next.why), (1, WaitReason::Turn));
     assert_eq!(granted(world.claim_with(b, 2, 0).await).ticket, Ticket(1));
 }
 
@@ -125,7 +125,7 @@ pub async fn raising_the_tickets_again_gives_those_that_were_left(fixture: impl 
     let c = world.open_for("c", HOUR).await;
     world.claim_with(c, 1, 0).await;
     world.release(b).await;
-    assert_eq!(waiting(world.claim_with(c, 1, 0).await).why, Why::Taken);
+    assert_eq!(waiting(world.claim_with(c, 1, 0).await).why, WaitReason::Taken);
 
     let grant = granted(world.claim_with(c, 2, 0).await);
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_core::{
-    Answer, Asked, Call, Claimed, Closing, Happened, LeaseId, Leave, Leaving, Metadata, Notice, Released,
-    ResourceView, Said, Stamp, StoreTime, Token, Want, Wish,
+    Answer, Call, Claimed, Closing, HistoryEvent, LeaseId, Leave, Leaving, Metadata, Notice, Released,
+    ResourceView, Said, Stamp, StepDownReply, StoreTime, Token, Want, Wish,
 };
 
 pub(super) use super::words::*;
@@ -275,19 +275,24 @@ impl<F: Fixture> World<F> {
 
 // What operators ask, and what people read.
 impl<F: Fixture> World<F> {
-    pub(super) async fn ask(&mut self, token: Token, successor: Option<&str>) -> Asked {
+    pub(super) async fn ask(&mut self, token: Token, successor: Option<&str>) -> StepDownReply {
         self.ask_at(JOB, token, successor).await
     }
 
-    pub(super) async fn ask_at(&mut self, resource: &str, token: Token, successor: Option<&str>) -> Asked {
+    pub(super) async fn ask_at(
+        &mut self,
+        resource: &str,
+        token: Token,
+        successor: Option<&str>,
+    ) -> StepDownReply {
         answered(self.store.ask(&name(resource), token, successor.map(label).as_ref())).await
     }
 
-    pub(super) async fn evict(&mut self, token: Token) -> Asked {
+    pub(super) async fn evict(&mut self, token: Token) -> StepDownReply {
         self.evict_at(JOB, token).await
     }
 
-    pub(super) async fn evict_at(&mut self, resource: &str, token: Token) -> Asked {
+    pub(super) async fn evict_at(&mut self, resource: &str, token: Token) -> StepDownReply {
         answered(self.store.evict(&name(resource), token)).await
     }
 
@@ -317,7 +322,7 @@ impl<F: Fixture> World<F> {
     }
 
     /// What happened to the job, oldest first.
-    pub(super) async fn history(&self) -> Vec<(String, Happened)> {
+    pub(super) async fn history(&self) -> Vec<(String, HistoryEvent)> {
         self.entries().await.iter().map(|entry| (entry.worker.to_string(), entry.what)).collect()
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tenure_core::{Capabilities, Incarnation, Key, LeaseId, ResourceName, StoreTime, Version, Window};
 use tokio::sync::mpsc;
 
-use super::{Concern, Pending};
+use super::{Pending, Warning};
 use crate::Error;
 
 /// One namespace of a database.
@@ -50,7 +50,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn lost_nothing(&self, within: Duration) -> Pending<'_, bool>;
 
     /// What the store's configuration takes away from the promises, as of now.
-    fn safety(&self) -> Pending<'_, Vec<Concern>>;
+    fn safety(&self) -> Pending<'_, Vec<Warning>>;
 
     /// What proves deaths here, if anything does.
     fn witness(&self) -> Option<&dyn Witness> {

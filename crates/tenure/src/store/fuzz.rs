@@ -53,9 +53,9 @@ const RECORDS: &[&str] = &[
     r#"{"format":1,"rev":3,"life":"0a","longest_us":15000000,"floor":0,"secret":"0b","paused":true}"#,
     r#"{"format":1,"rev":3,"life":"0a","longest_us":1,"floor":7,"secret":"0b","quarantine":{"since":5,"mark":9,"from":"0c"}}"#,
     r#"{"format":1,"rev":1,"uses":[{"ttl_us":15000000,"used":77},{"ttl_us":3000000}]}"#,
-    r#"{"format":1,"rev":8,"label":"a","ttl_us":15000000,"opened":1,"renewed":2,"seq":3}"#,
-    r#"{"format":1,"rev":8,"label":"a","ttl_us":1,"seq":3,"all":true,"notices":[{"resource":"r","token":4,"wish":"asked"}]}"#,
-    r#"{"format":1,"rev":8,"label":"a","ttl_us":1,"seq":3,"ended":{"at":9,"why":"expired","clean":true}}"#,
+    r#"{"format":1,"rev":8,"label":"a","ttl_us":15000000,"opened":1,"renewed":2,"seq":3,"mark":7}"#,
+    r#"{"format":1,"rev":8,"label":"a","ttl_us":1,"seq":3,"mark":7,"all":true,"notices":[{"resource":"r","token":4,"wish":"asked"}]}"#,
+    r#"{"format":1,"rev":8,"label":"a","ttl_us":1,"seq":3,"mark":7,"ended":{"at":9,"why":"expired","clean":true}}"#,
     r#"{"format":1,"rev":1,"metadata":"{}","witness":"x"}"#,
     r#"{"format":1,"rev":2,"tickets":1,"set_by":{"opened":1,"lease":"01"},"term":1,"token":2,"arrivals":3,"frees":0,"owners":[{"ticket":0,"term":1,"token":2,"lease":"01","since":4,"wish":"lowered"}],"queue":[{"lease":"02","arrival":1,"priority":-5,"named":2,"step_us":100000}]}"#,
     r#"{"format":1,"rev":2,"tickets":1,"set_by":{"lease":"01"},"term":1,"token":2,"arrivals":3,"frees":0,"freed":8,"job":{"plan":"@daily","through":7,"counts":{"ran":1,"failed":0,"interrupted":0,"missed":0,"skipped":0},"latest":{"began":3,"occurrence":7,"attempt":1,"token":2,"key_token":2,"worker":"w","began_at":5,"state":"ran","took_us":6,"missed":0,"skipped":0,"note":"n"}}}"#,
@@ -105,12 +105,12 @@ fn signals() {
         "signals",
         |make: &mut Maker| make.text(SIGNALS),
         |text| {
-            let spoken = codec::decode_signal(text).ok_or(());
-            if let Ok(spoken) = &spoken {
-                let again = codec::encode_signal(spoken, usize::MAX).expect("there is room");
-                assert_eq!(codec::decode_signal(again.as_str()).as_ref(), Some(spoken));
+            let signal = codec::decode_signal(text).ok_or(());
+            if let Ok(signal) = &signal {
+                let again = codec::encode_signal(signal, usize::MAX).expect("there is room");
+                assert_eq!(codec::decode_signal(again.as_str()).as_ref(), Some(signal));
             }
-            Verdict::of(&spoken)
+            Verdict::of(&signal)
         },
     );
 }

@@ -128,7 +128,11 @@ impl<'a> Reader<'a> {
 
     /// A number that was drawn at random: any that there is.
     pub(super) fn drawn(&mut self, name: &str) -> Read<u64> {
-        present(self.value(name, "a number")?, name)
+        present(self.maybe_drawn(name)?, name)
+    }
+
+    pub(super) fn maybe_drawn(&mut self, name: &str) -> Read<Option<u64>> {
+        self.value(name, "a number")
     }
 
     pub(super) fn small(&mut self, name: &str) -> Read<u32> {

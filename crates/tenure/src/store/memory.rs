@@ -3,23 +3,25 @@
 //! For tests of the layer above it can also do less than it could ([`MemoryBackend::with`]), and lose its data
 //! ([`MemoryBackend::new_life`], [`MemoryBackend::lose_all`]).
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+mod listener;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::{Capabilities, HISTORY, Incarnation, Key, ResourceName, StoreTime, Version};
-use tokio::sync::mpsc;
 
+use self::listener::Listener;
 use super::backend::{
-    Backend, Change, Channel, Commits, Committed, Heard, History, Listing, Page, Put, Signal, Signals,
-    Snapshot, Stored, Subscriptions, Text,
+    Backend, Change, Commits, Committed, Heard, History, Listing, Page, Put, Signal, Signals, Snapshot,
+    Stored, Subscriptions, Text,
 };
 use super::open::{Kind, Missing, shown};
-use super::{Concern, Pending, RecordStore, Store};
+use super::{Pending, RecordStore, Store, Warning};
 use crate::Error;
-use crate::clock::{ClockByHand, Clocks};
-use crate::engine::random;
+use crate::runtime::clock::{Clocks, ManualClock};
+use crate::runtime::engine::random;
 
 /// How a store in memory is opened by its URL. It is found only while somebody in this process has it open.
 pub(super) const KIND: Kind = Kind {
@@ -85,7 +87,7 @@ impl MemoryBackend {
 
     /// An empty backend on a clock that is moved by hand.
     #[must_use]
-    pub fn by_hand(clock: ClockByHand) -> Self {
+    pub fn by_hand(clock: ManualClock) -> Self {
         Self::on(Clocks::ByHand(clock))
     }
 
@@ -129,7 +131,7 @@ pub type MemoryStore = RecordStore<MemoryBackend>;
 impl RecordStore<MemoryBackend> {
     /// An empty store on a clock that is moved by hand.
     #[must_use]
-    pub fn by_hand(clock: ClockByHand) -> Self {
+    pub fn by_hand(clock: ManualClock) -> Self {
         let clocks = Clocks::ByHand(clock.clone());
         Self::on(MemoryBackend::by_hand(clock), clocks)
     }
@@ -166,7 +168,7 @@ impl Default for MemoryBackend {
 impl State {
     fn begin_life(&mut self) {
         self.life = Incarnation(random::<16>());
-        self.listeners.drain(..).for_each(|listener| listener.lock().to = None);
+        self.listeners.drain(..).for_each(|listener| listener.hang_up());
     }
 
     fn stored(&self, key: &Key) -> Stored {
@@ -342,9 +344,8 @@ impl Backend for MemoryBackend {
 
     fn listen(&self) -> Pending<'_, (Arc<dyn Subscriptions>, Signals)> {
         Box::pin(async move {
-            let (to, signals) = mpsc::unbounded_channel();
-            let followed = Followed { channels: HashSet::new(), to: Some(to) };
-            let listener = Arc::new(Listener(Mutex::new(followed)));
+            let (listener, signals) = Listener::new();
+            let listener = Arc::new(listener);
             let mut state = self.lock();
             state.listeners.retain(|listener| listener.is_alive());
             state.listeners.push(listener.clone());
@@ -356,58 +357,14 @@ impl Backend for MemoryBackend {
         Box::pin(async move { Ok(!self.lock().lost) })
     }
 
-    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+    fn safety(&self) -> Pending<'_, Vec<Warning>> {
         Box::pin(async { Ok(Vec::new()) })
-    }
-}
-
-/// One listener and the channels it follows.
-#[derive(Debug)]
-struct Listener(Mutex<Followed>);
-
-#[derive(Debug)]
-struct Followed {
-    channels: HashSet<Channel>,
-    /// Nothing once the connection is lost.
-    to: Option<mpsc::UnboundedSender<Heard>>,
-}
-
-impl Listener {
-    fn lock(&self) -> MutexGuard<'_, Followed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_alive(&self) -> bool {
-        self.lock().to.as_ref().is_some_and(|to| !to.is_closed())
-    }
-
-    /// Whether it listens to this channel; then it is told.
-    fn hear(&self, heard: &Heard) -> bool {
-        let followed = self.lock();
-        let follows = followed.channels.contains(&heard.channel);
-        follows && followed.to.as_ref().is_some_and(|to| to.send(heard.clone()).is_ok())
-    }
-}
-
-impl Subscriptions for Listener {
-    fn follow(&self, channel: Channel) -> Pending<'_, ()> {
-        Box::pin(async move {
-            let mut followed = self.lock();
-            if followed.to.is_none() {
-                return Err(Error::unavailable("cannot follow the channel: the connection was lost"));
-            }
-            followed.channels.insert(channel);
-            Ok(())
-        })
-    }
-
-    fn forget(&self, channel: &Channel) {
-        self.lock().channels.remove(channel);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::backend::Channel;
     use super::*;
 
     async fn put(backend: &MemoryBackend, key: &Key, from: Version, to: Version) -> Committed {

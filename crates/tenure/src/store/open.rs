@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 use tenure_core::Namespace;
 use tokio::sync::Mutex;
 
-use super::{Opened, Pending, Store};
+use super::{OpenStore, Pending, Store};
 use crate::Error;
-use crate::clock::Clocks;
-use crate::driver::Driver;
+use crate::runtime::clock::Clocks;
+use crate::runtime::driver::Driver;
 
 /// Every kind of store that this build can open.
 const KINDS: &[Kind] = &[
@@ -64,7 +64,7 @@ pub fn schemes() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// When the URL is not understood, or the store cannot be opened.
-pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Error> {
+pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<OpenStore, Error> {
     let opened = share(url, namespace, Missing::Create).await?;
     opened.ok_or_else(|| Error::unavailable("cannot create the store"))
 }
@@ -73,12 +73,12 @@ pub(crate) async fn open(url: &str, namespace: &Namespace) -> Result<Opened, Err
 ///
 /// # Errors
 /// As [`open`].
-pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<Opened>, Error> {
+pub(crate) async fn find(url: &str, namespace: &Namespace) -> Result<Option<OpenStore>, Error> {
     share(url, namespace, Missing::Leave).await
 }
 
 /// The store that others of this process have open already, or a new one.
-async fn share(url: &str, namespace: &Namespace, missing: Missing) -> Result<Option<Opened>, Error> {
+async fn share(url: &str, namespace: &Namespace, missing: Missing) -> Result<Option<OpenStore>, Error> {
     let kind = Kind::of(url)?;
     let key = (url.to_owned(), namespace.clone());
     // Held while the store is opened, so that two workers that start at once share one.
@@ -89,7 +89,7 @@ async fn share(url: &str, namespace: &Namespace, missing: Missing) -> Result<Opt
     let driver = Driver::start()?;
     let open = (kind.open)(url.to_owned(), namespace.clone(), missing);
     let Some(store) = driver.run(open).await? else { return Ok(None) };
-    let opened = Opened { store, clocks: Clocks::System, driver };
+    let opened = OpenStore { store, clocks: Clocks::System, driver };
     shared.retain(|_, shared| shared.store.strong_count() > 0);
     shared.insert(key, Shared::of(&opened));
     Ok(Some(opened))
@@ -105,13 +105,13 @@ struct Shared {
 }
 
 impl Shared {
-    fn of(opened: &Opened) -> Self {
+    fn of(opened: &OpenStore) -> Self {
         Self { store: Arc::downgrade(&opened.store), driver: Arc::downgrade(&opened.driver) }
     }
 
-    fn revive(&self) -> Option<Opened> {
+    fn revive(&self) -> Option<OpenStore> {
         let (store, driver) = (self.store.upgrade()?, self.driver.upgrade()?);
-        Some(Opened { store, clocks: Clocks::System, driver })
+        Some(OpenStore { store, clocks: Clocks::System, driver })
     }
 }
 

@@ -31,7 +31,7 @@ impl Part {
 
     /// This program, to be started with the part.
     pub(crate) fn command(&self) -> Command {
-        let mut command = again(&[]);
+        let mut command = again(module_path!(), &[]);
         command.env(ROLE, &self.role).env(FOLDER, &self.folder).env(NAME, &self.name);
         command.env(TICKETS, self.tickets.to_string()).env(TTL, self.ttl.as_millis().to_string());
         command

@@ -5,6 +5,7 @@ mod book;
 mod checker;
 mod checker_can_fail;
 mod child;
+mod cron;
 mod examples;
 mod hello;
 mod pauses;

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tenure::{Namespace, Ownership, Timing, Worker};
+use tenure::{Admin, Ownership, Timing, Worker};
 use testkit::child::{Child, say};
 
 use super::child::Part;
@@ -200,9 +200,9 @@ impl Scene {
         let url = Part::new("", self.folder.path(), "", TTL).url();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let entries = runtime.block_on(async {
-            Namespace::open(&url).await.expect("the store opens").history("job").await.expect("an answer")
+            Admin::open(&url).await.expect("the store opens").history("job").await.expect("an answer")
         });
-        let grants = entries.into_iter().filter(|entry| entry.what == tenure::Happened::Granted);
+        let grants = entries.into_iter().filter(|entry| entry.what == tenure::HistoryEvent::Granted);
         grants.map(|entry| entry.worker.as_str().to_owned()).collect()
     }
 

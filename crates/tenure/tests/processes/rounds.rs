@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tenure::{Happened, Namespace, OwnerView};
+use tenure::{Admin, HistoryEvent, OwnerView};
 use testkit::child::Child;
 use testkit::dice::Dice;
 use testkit::metronome::{Lateness, Metronome};
@@ -103,7 +103,7 @@ struct Fleet {
     started: u32,
     crew: usize,
     ended: BTreeSet<String>,
-    tools: Namespace,
+    tools: Admin,
     runtime: tokio::runtime::Runtime,
     seed: TellSeed,
     // Last, so that it goes when the processes have gone.
@@ -115,7 +115,7 @@ impl Fleet {
         let folder = Folder::new(name);
         let part = Part { tickets, ..Part::new(role, folder.path(), "", TTL) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let tools = runtime.block_on(Namespace::open(&part.url())).expect("the store opens");
+        let tools = runtime.block_on(Admin::open(&part.url())).expect("the store opens");
         let seed = std::env::var(SEED).ok().map_or_else(book::now, |seed| seed.parse().expect("a seed"));
         let (workers, ended, seed) = (BTreeMap::new(), BTreeSet::new(), TellSeed(seed));
         let mut fleet = Self { part, workers, started: 0, crew, ended, tools, runtime, seed, folder };
@@ -222,7 +222,7 @@ impl Fleet {
         self.ended.extend(std::mem::take(&mut self.workers).into_keys());
         let entries = self.runtime.block_on(self.tools.history("job")).expect("an answer");
         let granted =
-            entries.into_iter().filter(|entry| entry.what == Happened::Granted).map(|entry| Granted {
+            entries.into_iter().filter(|entry| entry.what == HistoryEvent::Granted).map(|entry| Granted {
                 worker: entry.worker.as_str().to_owned(),
                 ticket: entry.grant.ticket.0,
                 term: entry.grant.term.0,

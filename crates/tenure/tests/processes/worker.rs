@@ -79,7 +79,7 @@ async fn claim_for_ever(own: Ownership, book: Arc<Book>) {
     });
 }
 
-pub(crate) async fn clean_up(_: tenure::Ending, book: Arc<Book>) {
+pub(crate) async fn clean_up(_: tenure::EndReason, book: Arc<Book>) {
     // Long enough for others to come in if they could.
     tokio::time::sleep(CLEANUP).await;
     book.write(Line::Cleanup { at: now() });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenure::store::{Opened, Said};
+use tenure::store::{OpenStore, Said};
 use tenure::{Ownership, Timing, Worker};
 
 use crate::counted::Counted;
@@ -14,7 +14,7 @@ use crate::peers::protocol::{Peer, Trouble, now};
 #[derive(Clone)]
 pub(super) struct Candidate {
     worker: Worker,
-    store: Opened,
+    store: OpenStore,
     timing: Timing,
     ttl: Duration,
     /// When the lease was last renewed, as the answer arrived.
@@ -30,7 +30,7 @@ impl Candidate {
                 noted.store(now(), Ordering::Relaxed);
             }
         });
-        let (store, timing) = (Opened::new(store)?, Timing::new(ttl)?);
+        let (store, timing) = (OpenStore::new(store)?, Timing::new(ttl)?);
         let worker = Worker::on(store.clone()).timing(timing).connect().await?;
         Ok(Self { worker, store, timing, ttl, renewed_at })
     }

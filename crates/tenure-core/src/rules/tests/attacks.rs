@@ -62,7 +62,10 @@ fn a_notice_that_was_written_while_the_clock_was_back_does_not_shorten_a_lease()
     world.renew(A);
 
     while_the_clock_is_back(&mut world, |world| {
-        assert_eq!(world.act(Act::Ask(name(), world.resource().token, None)), Reply::Asked(Asked::Done));
+        assert_eq!(
+            world.act(Act::Ask(name(), world.resource().token, None)),
+            Reply::Asked(StepDownReply::Done)
+        );
     });
 
     let judged = world.now;
@@ -81,7 +84,7 @@ fn a_quarantine_is_not_shortened_by_who_writes_meta_while_the_clock_is_back() {
     waits(world.claim(B));
     world.life = Incarnation(2);
     world.renew(B);
-    assert_eq!(waits(world.claim(B)).why, Why::Quarantine);
+    assert_eq!(waits(world.claim(B)).why, WaitReason::Quarantine);
 
     while_the_clock_is_back(&mut world, |world| {
         world.open(C, TTL + SECOND);
@@ -114,7 +117,7 @@ fn what_another_life_has_granted_is_not_told_as_granted_in_this_one() {
     let fates = world.commit(life, &sendings);
     let env = world.env();
     a.client.committed(&env, &mut operation, world.shown(), fates);
-    assert!(world.resource().seat_of(A).is_some(), "A has r in life 1, and is not told yet");
+    assert!(world.resource().owner_with(A).is_some(), "A has r in life 1, and is not told yet");
 
     // The store falls back; A renews, and settles in life 2.
     (world.records, world.life, world.lost_nothing) = (saved, Incarnation(2), false);
@@ -136,7 +139,7 @@ fn what_another_life_has_granted_is_not_told_as_granted_in_this_one() {
         world.renew(C);
         world.claim(C);
     }
-    let owner = world.resource().seats.first().map(|seat| seat.lease);
+    let owner = world.resource().owners.first().map(|owner| owner.lease);
     let believes = a.worker.owned().any(|(name, _)| *name == r);
     assert!(
         !believes || owner == Some(A),
@@ -306,8 +309,8 @@ fn goes_on_after(edit: fn(&mut Found)) {
     let mut world = World::owned_by_a();
     edit(world.records.get_mut(&Key::Resource(name())).unwrap());
     waits(world.claim(B));
-    let (token, successor) = (world.resource().seats[0].grant.token, Label::new("worker").ok());
-    assert_eq!(world.act(Act::Ask(name(), token, successor)), Reply::Asked(Asked::Done));
+    let (token, successor) = (world.resource().owners[0].grant.token, Label::new("worker").ok());
+    assert_eq!(world.act(Act::Ask(name(), token, successor)), Reply::Asked(StepDownReply::Done));
     assert!(world.resource().queue[0].named > 0);
     world.release(A);
     world.claim(B);
@@ -351,7 +354,7 @@ fn after_a_flush_those_who_know_of_a_longer_ttl_have_it_respected() {
 
     world.open(C, TTL); // a newcomer
     assert_eq!(world.renew(B), Said::Gone); // B knows of the hour
-    assert_eq!(waits(world.claim(C)).why, Why::Quarantine);
+    assert_eq!(waits(world.claim(C)).why, WaitReason::Quarantine);
     world.pass(TTL);
     world.renew(C);
 
@@ -407,6 +410,7 @@ fn a_quarantine_that_is_over_does_not_stand_for_those_who_come_later() {
     world.life = Incarnation(2);
     world.act(Act::Ask(name(), Token(token.0 + 1), None)); // of another owner: nothing but the contact is written
     assert!(world.meta().quarantine.is_some());
+    let begun = world.now;
     let new = core::mem::replace(&mut world.records, old);
 
     world.life = Incarnation(1);
@@ -418,12 +422,19 @@ fn a_quarantine_that_is_over_does_not_stand_for_those_who_come_later() {
     }
     (world.life, world.records) = (Incarnation(2), new);
 
+    let mut slow = world.clone();
     let judged = world.now;
     let said = world.claim_judging(B, judged, 0);
     assert!(
         matches!(said, Claimed::Waiting(_)),
         "at the very moment in which A was kept by the old primary: {said:?}"
     );
+
+    // B cannot vouch for the store's clock: to it, the quarantine looks as if it had just begun.
+    let request = slow.request(B, Call::Renew);
+    slow.send(Request { judged_by: Some(begun), ..request });
+    slow.open(C, TTL);
+    assert_eq!(waits(slow.claim_judging(C, judged, 0)).why, WaitReason::Quarantine, "whoever comes next can");
 }
 
 // Cost: what one look costs where there are many owners, all of whom renew.
@@ -491,7 +502,7 @@ fn the_longest_ttl_never_falls_below_that_of_a_living_lease() {
     assert!(matches!(world.renew(A), Said::Kept { .. }), "A lives");
     world.open(B, TTL);
 
-    world.act(Act::DropTtls([TTL, TTL * 2].into(), TTL_LINGERS));
+    world.drop_ttls(&[TTL, TTL * 2]);
 
     assert!(world.meta().longest >= TTL * 2, "{:?}, while A relies on {:?}", world.meta().longest, TTL * 2);
 }
@@ -605,7 +616,7 @@ fn a_step_down_that_is_late_takes_nothing_away_and_no_place_in_the_queue() {
         client.committed(&env, &mut late, world.shown(), fates);
         world.finish(&mut client, late);
 
-        assert_eq!(world.resource().seat_of(A).is_some(), comes_back);
+        assert_eq!(world.resource().owner_with(A).is_some(), comes_back);
         assert!(!world.resource().waits(A));
     }
 }

@@ -17,12 +17,12 @@ fn named(text: &str) -> ResourceName {
 /// A request while others go on, and its rest.
 impl World {
     /// The commit that the request led to is answered.
-    fn answer(&mut self, client: &mut Client, operation: &mut Operation, fates: Vec<Fate>) {
+    pub(super) fn answer(&mut self, client: &mut Client, operation: &mut Operation, fates: Vec<Fate>) {
         client.committed(&self.env(), operation, self.shown(), fates);
     }
 
     /// The rest of a request that a worker asks.
-    fn said(&mut self, client: &mut Client, operation: Operation) -> Said {
+    pub(super) fn said(&mut self, client: &mut Client, operation: Operation) -> Said {
         match self.finish(client, operation) {
             Reply::Answer(answer) => answer.said,
             other => panic!("{other:?}"),
@@ -87,8 +87,8 @@ fn what_was_applied_in_a_life_before_the_one_that_answers_is_done_again() {
     world.answer(&mut operator, &mut operation, fates);
     let reply = world.finish(&mut operator, operation);
 
-    assert_eq!(reply, Reply::Asked(Asked::Done));
-    assert!(world.resource().seats.is_empty(), "the store that answers has heard of it");
+    assert_eq!(reply, Reply::Asked(StepDownReply::Done));
+    assert!(world.resource().owners.is_empty(), "the store that answers has heard of it");
 }
 
 // ---- clocks --------------------------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ fn an_answer_from_before_a_commit_was_sent_says_nothing_about_it() {
     assert_eq!(world.release(B), Released::Free);
 
     assert_eq!(world.apply(&late), [false], "the claim comes too late");
-    assert!(world.resource().seats.is_empty());
+    assert!(world.resource().owners.is_empty());
 }
 
 #[test]
@@ -487,7 +487,7 @@ fn beside_a_record_that_cannot_be_read_the_others_are_granted_held_asked_for_and
     let said = world.call(A, Call::Claim(vec![want(&s), want(&r)]));
     let Said::Claimed(claimed) = said else { panic!("{said:?}") };
     let Claimed::Granted(grant) = claimed[1] else { panic!("{claimed:?}") };
-    assert_eq!(waits(claimed[0]), Waiting { ahead: 0, look_again: TTL * 4, why: Why::Unreadable });
+    assert_eq!(waits(claimed[0]), Waiting { ahead: 0, look_again: TTL * 4, why: WaitReason::Unreadable });
 
     let held = Holding { resource: r.clone(), ticket: grant.ticket, token: grant.token };
     assert_eq!(world.call(A, Call::Held), Said::Held(vec![held]));
@@ -495,7 +495,7 @@ fn beside_a_record_that_cannot_be_read_the_others_are_granted_held_asked_for_and
 
     let leaves = vec![leave(&s, Leaving::Released), leave(&r, Leaving::Released)];
     assert_eq!(world.call(A, Call::Release(leaves)), Said::Released(vec![Released::Free; 2]));
-    assert!(world.resource().seats.is_empty());
+    assert!(world.resource().owners.is_empty());
 }
 
 // ---- what a lease holds --------------------------------------------------------------------------------------
@@ -574,7 +574,7 @@ fn a_wish_that_was_found_is_not_told_once_its_ticket_is_released() {
     let tokens: Vec<Token> = claimed.iter().map(|claimed| granted(*claimed).token).collect();
     // They stand on the seats, and not in the lease.
     for name in &names {
-        world.edit(name, |resource| resource.seats[0].wish = Some(Wish::Asked));
+        world.edit(name, |resource| resource.owners[0].wish = Some(Wish::Asked));
     }
     world.act_as(A, Act::Wishes(A));
 
@@ -744,7 +744,8 @@ fn a_ttl_may_be_unused_when_it_was_noted_an_hour_ago_and_is_not_the_only_one() {
     world.pass(HOUR);
     assert!(!may_have_unused_ttls(&mut world), "there is only one");
     world.open(B, TTL * 2);
-    world.act_as(A, Act::DropTtls([TTL, TTL * 2].into(), HOUR * 2));
+    let looked = LookedAtLeases { linger: HOUR * 2, ..world.looked(&[TTL, TTL * 2]) };
+    world.act_as(A, Act::DropTtls(looked));
     assert!(may_have_unused_ttls(&mut world), "the first one is old");
 
     let mut world = World::new();
@@ -874,7 +875,7 @@ fn where_records_are_swapped_one_by_one_a_grant_does_not_count_if_the_namespace_
     quarantined(&mut world);
     let said = world.said(&mut client, operation);
 
-    assert_eq!(waits(claimed(said)).why, Why::Quarantine);
+    assert_eq!(waits(claimed(said)).why, WaitReason::Quarantine);
 }
 
 // The same, and the look at what it expected is lost: the next request finds the ticket, and writes K or nothing.
@@ -887,7 +888,7 @@ fn where_records_are_swapped_one_by_one_a_ticket_that_is_found_counts_after_a_lo
         calm.count();
 
         quarantined(&mut world);
-        assert_eq!(waits(world.claim_with(A, tickets, 0)).why, Why::Quarantine);
+        assert_eq!(waits(world.claim_with(A, tickets, 0)).why, WaitReason::Quarantine);
 
         granted(calm.claim_with(A, tickets, 0));
         assert_eq!(calm.read_last, [Key::Meta]);
@@ -905,7 +906,7 @@ fn a_renewal_that_was_applied_in_the_life_before_is_not_taken_for_a_clones() {
     let fates = world.commit(life, &sendings);
     let shown = world.shown();
     let token = world.resource().token;
-    assert_eq!(world.act(Act::Ask(name(), token, None)), Reply::Asked(Asked::Done));
+    assert_eq!(world.act(Act::Ask(name(), token, None)), Reply::Asked(StepDownReply::Done));
     world.life = Incarnation(2);
     let other = client.begin(&world.env(), Act::Wishes(A));
     world.finish(&mut client, other);
@@ -914,6 +915,25 @@ fn a_renewal_that_was_applied_in_the_life_before_is_not_taken_for_a_clones() {
 
     let Said::Kept { notices, .. } = world.said(&mut client, operation) else { panic!("it is not kept") };
     assert_eq!(notices.len(), 1);
+}
+
+// A machine is copied with the worker on it: both renew under the same number.
+#[test]
+fn a_renewal_of_the_same_number_that_a_clone_has_sent_is_not_ones_own() {
+    let mut world = World::owned_by_a();
+    let mut client = world.client(A);
+    let mut clone = client.clone();
+    let request = world.request(A, Call::Renew);
+    let (mut theirs, life, sendings) = world.begin(&mut clone, request.clone());
+    let (mut operation, _, ours) = world.begin(&mut client, request);
+    let fates = world.commit(life, &sendings);
+    world.answer(&mut clone, &mut theirs, fates);
+    assert_eq!(notices(world.said(&mut clone, theirs)), []);
+
+    let fates = world.commit(life, &ours);
+    world.answer(&mut client, &mut operation, fates);
+
+    assert_eq!(world.said(&mut client, operation), Said::Stale);
 }
 
 // ---- what is said --------------------------------------------------------------------------------------------
@@ -938,7 +958,7 @@ fn when_to_look_again_counts_from_the_answer() {
 #[test]
 fn what_the_stores_clock_does_not_allow_yet_is_waited_for_and_it_is_said_why() {
     let second = Duration::from_secs(1);
-    for (life, why) in [(1, Why::Taken), (2, Why::Quarantine)] {
+    for (life, why) in [(1, WaitReason::Taken), (2, WaitReason::Quarantine)] {
         let mut world = World::owned_by_a();
         world.life = Incarnation(life);
         world.with_client(B, |world, client| {
@@ -947,7 +967,7 @@ fn what_the_stores_clock_does_not_allow_yet_is_waited_for_and_it_is_said_why() {
         });
         world.pass(TTL - second);
         world.renew(B);
-        if why == Why::Quarantine {
+        if why == WaitReason::Quarantine {
             world.renew(A);
         }
         let mut client = world.client(B);

@@ -124,31 +124,73 @@ fn a_lease_that_a_late_open_has_made_again_after_a_wipe_does_not_go_on() {
         world.renew(C);
         world.claim(C);
     }
-    let owner = world.resource().seat_of(C).is_some();
+    let owner = world.resource().owner_with(C).is_some();
     assert!(kept == 0, "A was kept {kept} times since, and believes; C owns: {owner}");
 }
 
-// S1 after the next loss of data. One by one. The hour is not used any more; whoever drops it writes the ttls, then the
-// namespace. In between A opens a lease of an hour.
+// S1 after the next loss of data. One by one. Nobody uses the hour, and it is not noted any more; whoever lets the longest
+// ttl fall writes the ttls, then the namespace. Before that, or in between, A opens a lease of an hour.
 #[test]
 fn a_ttl_that_is_noted_while_it_is_dropped_still_counts() {
-    let mut world = one_by_one();
-    world.open(C, HOUR);
-    world.close(C);
-    world.open(B, TTL);
-    world.pass(TTL_LINGERS);
-    world.renew(B);
-    let mut client = world.client(B);
-    let (_, _, drop) = world.begin_act(&mut client, Act::DropTtls([TTL].into(), TTL_LINGERS));
-    assert_eq!(drop[0].change.put.len(), 2);
-    assert!(world.swap_one(&drop[0], 0), "the ttls");
+    for in_between in [false, true] {
+        let mut world = one_by_one();
+        world.open(C, HOUR);
+        world.close(C);
+        world.open(B, TTL);
+        world.pass(TTL_LINGERS);
+        world.renew(B);
+        let looked = world.looked(&[TTL]);
+        world.act(Act::DropTtls(looked));
+        assert_eq!(world.meta().longest, HOUR, "the first step");
+        let mut client = world.client(B);
+        let looked = world.looked(&[TTL]);
+        let (_, _, drop) = world.begin_act(&mut client, Act::DropTtls(looked));
+        assert_eq!(drop[0].change.put.len(), 2);
+        if in_between {
+            assert!(world.swap_one(&drop[0], 0), "the ttls");
+        }
 
-    world.open(A, HOUR);
-    granted(world.claim(A));
-    world.swap_one(&drop[0], 1); // the namespace
+        world.open(A, HOUR);
+        granted(world.claim(A));
+        if in_between || world.swap_one(&drop[0], 0) {
+            world.swap_one(&drop[0], 1); // the namespace
+        }
 
-    assert!(matches!(world.renew(A), Said::Kept { .. }));
-    assert!(world.meta().longest >= HOUR, "{:?}, while A relies on an hour", world.meta().longest);
+        assert!(matches!(world.renew(A), Said::Kept { .. }));
+        assert!(world.meta().longest >= HOUR, "{:?}, while A relies on an hour", world.meta().longest);
+    }
+}
+
+// The same. A has noted the hour and not opened its lease; or it has opened it, and not heard that its ttl was dropped.
+#[test]
+fn a_lease_is_open_only_when_its_ttl_is_noted() {
+    for lease_is_there in [false, true] {
+        let mut world = one_by_one();
+        world.open(C, HOUR);
+        world.close(C);
+        world.open(B, TTL);
+        world.pass(TTL_LINGERS);
+        world.open(LeaseId(9), HOUR); // notes it again
+        world.close(LeaseId(9));
+        let mut client = world.client(A);
+        let act = world.opening(A, HOUR);
+        let (mut opening, _, opens) = world.begin_act(&mut client, act);
+        let swap = |world: &mut World| (0..2).for_each(|put| assert!(world.swap_one(&opens[0], put)));
+        if lease_is_there {
+            swap(&mut world);
+        }
+        world.pass(TTL_LINGERS);
+        world.drop_ttls(&[TTL]); // The look at all leases was before that.
+        assert_eq!(world.meta().longest, TTL);
+        if !lease_is_there {
+            swap(&mut world);
+        }
+        let fates = vec![Fate::Done(Some(world.now))];
+        world.answer(&mut client, &mut opening, fates);
+
+        assert_eq!(world.said(&mut client, opening), Said::Opened);
+        assert_eq!(world.meta().longest, HOUR, "A relies on it from here on");
+    }
 }
 
 // S1. Every store that can show that it has lost nothing. C asks a new store, which has lost nothing, and stands still.
@@ -203,7 +245,7 @@ fn a_ticket_that_a_claim_of_another_life_has_left_does_not_come_with_a_lower_tok
     (world.records, world.life) = (saved, Incarnation(2));
     assert!(matches!(world.renew(A), Said::Kept { .. }));
     assert_eq!(world.held(A), Said::Held(vec![]));
-    assert_eq!(waits(world.claim(A)).why, Why::Quarantine);
+    assert_eq!(waits(world.claim(A)).why, WaitReason::Quarantine);
     world.commit(Incarnation(1), &late);
     for _ in 0..4 {
         world.pass(TTL / 3);
@@ -295,7 +337,7 @@ fn an_answer_of_an_earlier_life_that_comes_late_does_not_make_a_token_fall() {
     (world.records, world.life) = (saved, Incarnation(2));
     world.renew(A);
     world.held(A);
-    assert_eq!(waits(world.claim(A)).why, Why::Quarantine);
+    assert_eq!(waits(world.claim(A)).why, WaitReason::Quarantine);
     world.pass(TTL);
     world.renew(A);
     let mut client = world.client(A);
@@ -314,12 +356,12 @@ fn an_answer_of_an_earlier_life_that_comes_late_does_not_make_a_token_fall() {
 fn who_has_not_seen_an_eviction_does_not_take_its_notice_back() {
     let mut world = World::owned_by_a();
     let first = world.resource().token;
-    assert_eq!(world.act(Act::Ask(name(), first, None)), Reply::Asked(Asked::Done));
+    assert_eq!(world.act(Act::Ask(name(), first, None)), Reply::Asked(StepDownReply::Done));
     let outdated = world.find(&Key::Resource(name()));
     world.release(A);
     let second = granted(world.claim(A)).token;
     world.renew(A);
-    assert_eq!(world.act(Act::Evict(name(), second)), Reply::Asked(Asked::Done));
+    assert_eq!(world.act(Act::Evict(name(), second)), Reply::Asked(StepDownReply::Done));
 
     let (now, written) = (world.find(&Key::Resource(name())), world.find(&Key::Lease(A)));
     assert_eq!(notices(world.renew(A)), [(second, Wish::Evicted)]);
@@ -420,8 +462,8 @@ fn asked_for_much(mut world: World) -> World {
     for n in 0..20 {
         let resource = ResourceName::new(&alloc::format!("n{n}")).unwrap();
         let token = granted(claimed(world.call(A, Call::Claim(vec![want(&resource)])))).token;
-        assert_eq!(world.act(Act::Ask(resource, token, None)), Reply::Asked(Asked::Done));
+        assert_eq!(world.act(Act::Ask(resource, token, None)), Reply::Asked(StepDownReply::Done));
     }
-    assert!(world.lease(A).all);
+    assert!(world.lease(A).more_notices);
     world
 }

@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::super::leases::TTL_LINGERS;
 use super::super::*;
 use crate::message::*;
 use crate::moment::{Moment, StoreTime};
@@ -271,6 +272,20 @@ impl World {
         reply
     }
 
+    /// A look at all leases, which finds these ttls in use.
+    pub(super) fn looked(&self, in_use: &[Duration]) -> LookedAtLeases {
+        let [meta, ttls] = [Key::Meta, Key::Ttls].map(|key| self.version(&key));
+        LookedAtLeases { in_use: in_use.iter().copied().collect(), meta, ttls, linger: TTL_LINGERS }
+    }
+
+    /// Both steps, each after such a look.
+    pub(super) fn drop_ttls(&mut self, in_use: &[Duration]) {
+        for _ in 0..2 {
+            let looked = self.looked(in_use);
+            self.act(Act::DropTtls(looked));
+        }
+    }
+
     /// The process of a lease, to be put back.
     pub(super) fn client(&mut self, lease: LeaseId) -> Client {
         let (planted, capabilities) = (self.planted, self.capabilities);
@@ -428,6 +443,7 @@ pub(super) fn claimed(said: Said) -> Claimed {
     }
 }
 
+#[track_caller]
 pub(super) fn granted(claimed: Claimed) -> Grant {
     match claimed {
         Claimed::Granted(grant) => grant,

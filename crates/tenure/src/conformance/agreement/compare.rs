@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::oracle::Record;
 use tenure_core::{
-    Call, Claimed, Grant, Happened, Released, ResourceName, ResourceView, Said, StoreTime, Token, Waiting,
+    Call, Claimed, Grant, HistoryEvent, Released, ResourceName, ResourceView, Said, StoreTime, Token, Waiting,
 };
 
 use crate::conformance::world::TOLERANCE;
@@ -141,14 +141,14 @@ pub(super) fn same_view(store: &ResourceView, ledger: &ResourceView, slack: Dura
 /// ownership begins before it ends.
 pub(super) fn same_entries(store: &[Entry], ledger: &[Record], now: StoreTime, slack: Duration) -> bool {
     let oldest_first = store.is_sorted_by(|a, b| a.ago >= b.ago || close(a.ago, b.ago, Duration::ZERO));
-    let order = |what: Happened, grant: Grant| (grant.term, what != Happened::Granted);
+    let order = |what: HistoryEvent, grant: Grant| (grant.term, what != HistoryEvent::Granted);
     let mut theirs: Vec<&Entry> = store.iter().collect();
     theirs.sort_by_key(|entry| order(entry.what, entry.grant));
     let mut ours: Vec<&Record> = ledger.iter().collect();
     ours.sort_by_key(|record| order(record.what, record.grant));
     // A grant under a lease that only the caller's own clock kept alive may be younger than its ending.
     let begins_first = store.iter().enumerate().all(|(index, entry)| {
-        let begins = |other: &&Entry| other.grant == entry.grant && other.what == Happened::Granted;
+        let begins = |other: &&Entry| other.grant == entry.grant && other.what == HistoryEvent::Granted;
         store[index..].iter().skip(1).find(begins).is_none_or(|begun| begun.ago < entry.ago)
     });
     oldest_first

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 
 use super::BackendFixture;
 use super::harness::*;
-use crate::store::Cost;
+use crate::store::Impact;
 
 pub async fn a_record_that_was_never_written_is_at_version_none(fixture: impl BackendFixture) {
     let store = Handle::of(&fixture).await;
@@ -87,6 +87,6 @@ pub async fn the_concerns_about_the_configuration_can_be_read(fixture: impl Back
 
     for concern in answered(store.backend.safety()).await {
         assert!(!concern.what.is_empty() && !concern.what.ends_with('.'), "{concern:?}");
-        assert!(!concern.hint.is_empty() && concern.cost >= Cost::Time, "{concern:?}");
+        assert!(!concern.hint.is_empty() && concern.cost >= Impact::Time, "{concern:?}");
     }
 }

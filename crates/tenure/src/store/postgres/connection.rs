@@ -1,6 +1,7 @@
 //! Connections to the server: a small pool. Every attempt has a connection to itself, so that nobody waits behind an
 //! answer that does not come.
 
+use crate::runtime::events;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,7 +140,7 @@ impl Connection {
         let (client, connection, host) = target.connect().await?;
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to PostgreSQL has ended");
+                events::debug("a connection to PostgreSQL has ended", &error);
             }
         });
         Ok(Self {

@@ -3,6 +3,7 @@
 //! Behind a transaction pooler LISTEN is accepted, but nothing ever arrives. So whoever begins to listen first sends
 //! itself a signal over another connection.
 
+use crate::runtime::events;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::poll_fn;
@@ -162,7 +163,7 @@ async fn run(listener: Arc<Listener>, mut connection: Connected, to: UnboundedSe
                 Some(Ok(AsyncMessage::Notification(notification))) => listener.pass_on(&notification, &to),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "the connection that listens has ended");
+                    events::debug("the connection that listens has ended", &error);
                     return;
                 }
                 None => return,

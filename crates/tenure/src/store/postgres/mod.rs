@@ -34,8 +34,9 @@ use super::backend::{
 };
 use super::codec::key_name;
 use super::open::{Kind, Missing};
-use super::{Concern, Cost, Pending, RecordStore, Store};
+use super::{Impact, Pending, RecordStore, Store, Warning};
 use crate::Error;
+use crate::runtime::events::{self, StoreChange};
 
 /// How a PostgreSQL database is opened by its URL.
 pub(super) const KIND: Kind = Kind {
@@ -98,7 +99,15 @@ impl PostgresBackend {
     /// # Errors
     /// When the namespace cannot be the name of a schema.
     pub fn schema(namespace: &Namespace) -> Result<String, Error> {
-        Ok(schema::script(&Quoted::of(namespace)?))
+        schema::script(&Quoted::of(namespace)?, None)
+    }
+
+    /// The same script; it also grants to `role` the rights that a worker needs, and no others.
+    ///
+    /// # Errors
+    /// As [`schema`](Self::schema), and when `role` cannot be the name of a role.
+    pub fn schema_for_role(namespace: &Namespace, role: &str) -> Result<String, Error> {
+        schema::script(&Quoted::of(namespace)?, Some(role))
     }
 
     async fn prepare(url: &str, namespace: &Namespace, missing: Missing) -> Result<(Self, bool), Error> {
@@ -163,38 +172,36 @@ impl PostgresBackend {
         rows::history(&row)
     }
 
-    async fn try_safety(&self) -> Result<Vec<Concern>, Failure> {
+    async fn try_safety(&self) -> Result<Vec<Warning>, Failure> {
         let row = self.call(Lane::Ordinary, "settings", &[]).await?;
         let is_off = |column| Ok::<_, Failure>(row.try_get::<_, &str>(column)? == "off");
         let mut concerns = Vec::new();
         let mut add = |cost, what: &str, hint: &str| {
-            concerns.push(Concern { cost, what: what.into(), hint: hint.into() });
+            concerns.push(Warning { cost, what: what.into(), hint: hint.into() });
         };
         if is_off("fsync")? {
             let what = "fsync is off: a crash of the machine can undo grants that were answered";
-            add(Cost::Exclusion, what, "set fsync = on");
+            add(Impact::Exclusion, what, "set fsync = on");
         }
         if is_off("full_page_writes")? {
             let what = "full_page_writes is off: a crash of the machine can damage pages";
-            add(Cost::Exclusion, what, "set full_page_writes = on");
+            add(Impact::Exclusion, what, "set full_page_writes = on");
         }
         let commit: &str = row.try_get("synchronous_commit")?;
         let standby_names: &str = row.try_get("standby_names")?;
         if commit == "local" && !standby_names.is_empty() {
             let what =
                 "synchronous_commit is local: a standby that takes over may not know the latest grants";
-            add(Cost::Exclusion, what, "set synchronous_commit = on");
+            add(Impact::Exclusion, what, "set synchronous_commit = on");
         }
         if standby_names.is_empty() && row.try_get::<_, i64>("standbys")? > 0 {
             let what = "the standbys are asynchronous: one that takes over may not know the latest grants";
             let hint = "set synchronous_standby_names; until then only the token protects after a failover";
-            add(Cost::Exclusion, what, hint);
+            add(Impact::Exclusion, what, hint);
         }
         if self.is_deaf.load(Ordering::Relaxed) {
-            let what = "signals do not arrive: there is a transaction pooler in front of the server";
-            let hint =
-                "give the server itself as `listen` in the URL; until then waiters look again by themselves";
-            add(Cost::Time, what, hint);
+            let Warning { cost, what, hint } = signals_do_not_arrive();
+            add(cost, &what, &hint);
         }
         Ok(concerns)
     }
@@ -203,12 +210,18 @@ impl PostgresBackend {
         let listening = listener::listen(&self.target, &self.pool, &self.schema).await?;
         let was_deaf = self.is_deaf.swap(listening.is_none(), Ordering::Relaxed);
         if listening.is_none() && !was_deaf {
-            tracing::warn!(
-                server = %self.target,
-                "signals do not arrive: there is a transaction pooler in front of the server; waiters look again by themselves"
-            );
+            events::store(StoreChange::Warned(signals_do_not_arrive()));
         }
         Ok(listening.unwrap_or_else(|| listener::silence(&self.target)))
+    }
+}
+
+fn signals_do_not_arrive() -> Warning {
+    Warning {
+        cost: Impact::Time,
+        what: "signals do not arrive: there is a transaction pooler in front of the server".to_owned(),
+        hint: "give the server itself as `listen` in the URL; until then waiters look again by themselves"
+            .to_owned(),
     }
 }
 
@@ -267,7 +280,7 @@ impl Backend for PostgresBackend {
         Box::pin(async { Ok(false) })
     }
 
-    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+    fn safety(&self) -> Pending<'_, Vec<Warning>> {
         Box::pin(async move {
             self.try_safety().await.map_err(|failure| failure.told("read the settings", &self.target))
         })
@@ -300,5 +313,13 @@ impl RecordStore<PostgresBackend> {
     /// As there.
     pub fn schema(namespace: &Namespace) -> Result<String, Error> {
         PostgresBackend::schema(namespace)
+    }
+
+    /// See [`PostgresBackend::schema_for_role`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn schema_for_role(namespace: &Namespace, role: &str) -> Result<String, Error> {
+        PostgresBackend::schema_for_role(namespace, role)
     }
 }

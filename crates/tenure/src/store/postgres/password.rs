@@ -1,5 +1,7 @@
 //! A password that is not in the URL: `PGPASSWORD`, else the file `PGPASSFILE` or `~/.pgpass`, as with libpq.
 
+use crate::runtime::events::{self, StoreChange};
+use crate::store::{Impact, Warning};
 use std::fs;
 use std::path::PathBuf;
 
@@ -44,7 +46,11 @@ fn is_secret(file: &PathBuf) -> bool {
     {
         use std::os::unix::fs::MetadataExt;
         if found.mode() & 0o077 != 0 {
-            tracing::warn!(file = %file.display(), "ignoring the password file: others have access to it; chmod it to 0600");
+            events::store(StoreChange::Warned(Warning {
+                cost: Impact::Time,
+                what: format!("the password file `{}` is ignored: others have access to it", file.display()),
+                hint: "chmod it to 0600".to_owned(),
+            }));
             return false;
         }
     }

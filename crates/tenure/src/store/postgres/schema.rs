@@ -73,25 +73,45 @@ fn body(schema: &Quoted) -> String {
     text.replace("@version@", &VERSION.to_string()).replace("@schema@", &schema.0)
 }
 
-/// The same as a script for people. At its end stands as a comment what a worker's role needs.
-pub(super) fn script(schema: &Quoted) -> String {
-    let listed = |names: &[&str]| {
-        let names: Vec<String> = names.iter().map(|name| format!("{schema}.{name}")).collect();
-        names.join(",\n--     ")
-    };
-    format!(
+/// The same as a script for people. The grants that a worker needs are made to `role`, in the same transaction; without
+/// one they stand at the end as a comment.
+pub(super) fn script(schema: &Quoted, role: Option<&str>) -> Result<String, Error> {
+    const NEEDED: &str = "-- What a worker's role needs, and all that it needs:\n";
+    let readers: Vec<String> = READER.iter().map(|name| format!("{schema}.{name}")).collect();
+    let created = format!(
         "-- Tenure's tables and functions in the schema {schema}, version {VERSION}. Apply it as their owner; applying it \
          again\n-- changes nothing.\n\n\
          BEGIN;\nSET LOCAL search_path = pg_catalog;\nSELECT pg_advisory_xact_lock({});\n\n{}\n\
-         -- A role that only reads needs USAGE on the schema and EXECUTE on the functions\n--     {}.\nCOMMIT;\n\n\
-         -- What a worker's role needs, and all that it needs:\n\
-         -- GRANT USAGE ON SCHEMA {schema} TO worker;\n\
-         -- GRANT EXECUTE ON FUNCTION\n--     {}\n-- TO worker;\n",
+         -- A role that only reads needs USAGE on the schema and EXECUTE on the functions\n--     {}.\n",
         schema.lock(),
         body(schema),
-        listed(&READER),
-        listed(&[&READER[..], &WORKER[..]].concat()),
-    )
+        readers.join(",\n--     "),
+    );
+    Ok(match role {
+        Some(role) => format!("{created}{NEEDED}{}\nCOMMIT;\n", grants(schema, &quoted_role(role)?)),
+        None => {
+            let grants = grants(schema, "worker");
+            let comment: String = grants.lines().map(|line| format!("-- {line}\n")).collect();
+            format!("{created}COMMIT;\n\n{NEEDED}{comment}")
+        }
+    })
+}
+
+/// All that a worker's role needs, and nothing else.
+fn grants(schema: &Quoted, role: &str) -> String {
+    let called: Vec<String> =
+        READER.iter().chain(&WORKER).map(|name| format!("    {schema}.{name}")).collect();
+    let called = called.join(",\n");
+    format!("GRANT USAGE ON SCHEMA {schema} TO {role};\nGRANT EXECUTE ON FUNCTION\n{called}\nTO {role};\n")
+}
+
+/// The name of a role as SQL has it, whatever it holds.
+fn quoted_role(role: &str) -> Result<String, Error> {
+    // PostgreSQL would cut a longer name, and grant to another role.
+    if !(1..=63).contains(&role.len()) || role.chars().any(char::is_control) {
+        return Err(Error::refused(format!("role {role:?} is not 1 to 63 bytes without control characters")));
+    }
+    Ok(format!("\"{}\"", role.replace('"', "\"\"")))
 }
 
 /// Sees that the schema is there in our version, and creates it if asked to. Gives back the connection that was made
@@ -243,6 +263,27 @@ mod tests {
         for name in ["public", "information_schema"] {
             let namespace = Namespace::new(name).expect("a namespace");
             assert!(Quoted::of(&namespace).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn grants_are_made_to_the_role_before_all_of_it_is_committed() {
+        let schema = Quoted::of(&Namespace::default()).expect("a schema");
+
+        let script = script(&schema, Some("few")).expect("a script");
+
+        let (before, after) = script.rsplit_once("COMMIT;").expect("a transaction");
+        assert!(
+            before.contains("\nGRANT USAGE ON SCHEMA \"tenure\" TO \"few\";\nGRANT EXECUTE ON FUNCTION\n")
+        );
+        assert!(!before.contains("TO worker") && after == "\n");
+    }
+
+    #[test]
+    fn whatever_the_role_is_called_stays_a_name() {
+        assert_eq!(quoted_role("a\"; DROP ROLE b; --").expect("a name"), "\"a\"\"; DROP ROLE b; --\"");
+        for wrong in ["", "a\nb", &"x".repeat(64)] {
+            assert!(quoted_role(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use super::super::backend::{
     Backend, Change, Commits, History, Listing, Page, Signals, Snapshot, Subscriptions,
 };
-use super::super::{Concern, MemoryBackend, Pending, RecordStore, Store};
-use crate::clock::{ClockByHand, Clocks};
+use super::super::{MemoryBackend, Pending, RecordStore, Store, Warning};
+use crate::runtime::clock::{Clocks, ManualClock};
 
 const TTL: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -211,7 +211,7 @@ async fn claims_of_one_process_do_not_conflict_with_each_other() {
 /// A worker with a ttl of an hour waits for something, and is killed.
 #[tokio::test]
 async fn the_ttl_of_a_waiter_that_died_is_forgotten() {
-    let clock = ClockByHand::new();
+    let clock = ManualClock::new();
     let backend = MemoryBackend::by_hand(clock.clone());
     let store = RecordStore::on(backend, Clocks::ByHand(clock.clone()));
     let ask = |lease: u128, call: Call| {
@@ -242,7 +242,9 @@ async fn the_ttl_of_a_waiter_that_died_is_forgotten() {
         matches!(ask(3, want()).await, Said::Claimed(claimed) if matches!(claimed[0], Claimed::Granted(_)))
     );
 
-    for _ in 0..3 {
+    // It is watched for an hour, then ended; an hour later its ttl is not noted any more; then the longest one falls.
+    for hour in 0..4 {
+        ask(10 + hour, open(TTL)).await;
         store.inner.sweep().await.expect("swept");
         clock.advance(Duration::from_secs(3600));
     }
@@ -279,7 +281,7 @@ type LateStore = Arc<RecordStore<Late>>;
 
 impl Late {
     fn store() -> LateStore {
-        let clock = ClockByHand::new();
+        let clock = ManualClock::new();
         let late = Self {
             inner: MemoryBackend::by_hand(clock.clone()),
             held: Mutex::new(Held::Nothing),
@@ -365,7 +367,7 @@ impl Backend for Late {
         self.inner.lost_nothing(within)
     }
 
-    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+    fn safety(&self) -> Pending<'_, Vec<Warning>> {
         self.inner.safety()
     }
 }

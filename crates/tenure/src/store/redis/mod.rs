@@ -35,8 +35,9 @@ use super::backend::{
 };
 use super::codec::{key_name, key_of};
 use super::open::Kind;
-use super::{Concern, Pending, RecordStore, Store};
+use super::{Pending, RecordStore, Store, Warning};
 use crate::Error;
+use crate::runtime::events::{self, StoreChange};
 
 /// How a Redis server is opened by its URL. Looking makes nothing in it.
 pub(super) const KIND: Kind = Kind {
@@ -101,9 +102,8 @@ impl RedisBackend {
         let checked =
             tokio::time::timeout(OPENS_WITHIN, backend.info()).await.unwrap_or(Err(Failure::TimedOut));
         let (_, info) = checked.map_err(|failure| backend.describe("open", failure))?;
-        for concern in info.concerns() {
-            let server = backend.connections.server();
-            tracing::warn!(store = %server, cost = ?concern.cost, hint = %concern.hint, "{}", concern.what);
+        for warning in info.concerns() {
+            events::store(StoreChange::Warned(warning));
         }
         Ok(backend)
     }
@@ -417,7 +417,7 @@ impl Backend for RedisBackend {
         })
     }
 
-    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+    fn safety(&self) -> Pending<'_, Vec<Warning>> {
         Box::pin(async move {
             let (_, info) = self.info().await.map_err(|failure| self.describe("ask", failure))?;
             Ok(info.concerns())

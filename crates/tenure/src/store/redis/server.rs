@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::error::Failure;
 use crate::Error;
-use crate::store::{Concern, Cost};
+use crate::store::{Impact, Warning};
 
 /// The oldest version whose commands and scripts do what ours need.
 const OLDEST: (u32, u32) = (6, 2);
@@ -62,11 +62,11 @@ impl Info {
     }
 
     /// What the configuration takes away from the promises.
-    pub(super) fn concerns(&self) -> Vec<Concern> {
+    pub(super) fn concerns(&self) -> Vec<Warning> {
         let mut concerns = Vec::new();
         if self.field("aof_enabled") != "1" {
-            concerns.push(Concern {
-                cost: Cost::Record,
+            concerns.push(Warning {
+                cost: Impact::Record,
                 what: "the server has no append-only file, so a restart forgets all leases and what jobs have done: \
                        every owner stops, nothing is granted for one longest ttl, and work that ran once may run again"
                     .to_owned(),
@@ -77,8 +77,8 @@ impl Info {
         if replicas > 0 {
             let replicas =
                 if replicas == 1 { "1 replica".to_owned() } else { format!("{replicas} replicas") };
-            concerns.push(Concern {
-                cost: Cost::Exclusion,
+            concerns.push(Warning {
+                cost: Impact::Exclusion,
                 what: format!(
                     "the server has {replicas} that follow asynchronously: a failover may forget the newest grants"
                 ),
@@ -87,8 +87,8 @@ impl Info {
         }
         if self.may_evict() {
             let policy = self.field("maxmemory_policy");
-            concerns.push(Concern {
-                cost: Cost::Exclusion,
+            concerns.push(Warning {
+                cost: Impact::Exclusion,
                 what: format!("the maxmemory-policy was changed to {policy:?}: owners may be forgotten"),
                 hint: "set maxmemory-policy noeviction".to_owned(),
             });
@@ -151,10 +151,10 @@ mod tests {
     #[test]
     fn concerns_name_what_the_configuration_costs() {
         for (from, to, cost, what) in [
-            ("aof_enabled:1", "aof_enabled:0", Cost::Record, "no append-only file"),
-            ("slaves:0", "slaves:1", Cost::Exclusion, "has 1 replica that"),
-            ("slaves:0", "slaves:2", Cost::Exclusion, "has 2 replicas that"),
-            ("noeviction", "allkeys-lru", Cost::Exclusion, "was changed to \"allkeys-lru\""),
+            ("aof_enabled:1", "aof_enabled:0", Impact::Record, "no append-only file"),
+            ("slaves:0", "slaves:1", Impact::Exclusion, "has 1 replica that"),
+            ("slaves:0", "slaves:2", Impact::Exclusion, "has 2 replicas that"),
+            ("noeviction", "allkeys-lru", Impact::Exclusion, "was changed to \"allkeys-lru\""),
         ] {
             let concerns = info(from, to).concerns();
             assert_eq!(concerns.len(), 1, "{concerns:?}");

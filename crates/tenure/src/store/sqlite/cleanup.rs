@@ -3,6 +3,7 @@
 //!
 //! It happens in the background when a store is opened.
 
+use crate::runtime::events;
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
@@ -27,7 +28,7 @@ pub(super) fn clean_up(client: &mut Client, folder: &Path) {
         }
     }
     if let Err(error) = remove_locks(client, folder) {
-        tracing::debug!(%error, "old lock files are not removed");
+        events::debug("old lock files are not removed", &error);
     }
 }
 

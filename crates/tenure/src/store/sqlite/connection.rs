@@ -3,6 +3,7 @@
 //! The caller awaits the answer without blocking. Dropping the answer gives the job up: one that has not begun is
 //! skipped, and one that waits for another writer stops waiting.
 
+use crate::runtime::events;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -238,7 +239,7 @@ impl Client {
     fn checkpoint(&mut self) {
         if let Err(failure) = self.try_checkpoint() {
             let error = failure.into_error("move the log of", &self.shared.place.path);
-            tracing::debug!(%error, "no checkpoint");
+            events::debug("no checkpoint", &error);
         }
     }
 

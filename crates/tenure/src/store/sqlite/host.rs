@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::error::io_error;
 use crate::Error;
-use crate::clock::Clocks;
+use crate::runtime::clock::Clocks;
 
 /// The running system.
 #[derive(Clone, Debug)]

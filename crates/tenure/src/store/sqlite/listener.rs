@@ -17,7 +17,7 @@ use super::error::io_error;
 use super::mailbox::{Inbox, Mailbox, mailbox};
 use super::signals::{self, Folder, MOST_BYTES, socket_name};
 use crate::Error;
-use crate::engine::random;
+use crate::runtime::engine::random;
 use crate::store::Pending;
 use crate::store::backend::{Channel, Heard, Signals, Subscriptions};
 

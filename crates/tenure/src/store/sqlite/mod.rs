@@ -52,7 +52,7 @@ use super::backend::{
     Witness,
 };
 use super::open::{Kind, Missing};
-use super::{Concern, Cost, Pending, RecordStore, Store};
+use super::{Impact, Pending, RecordStore, Store, Warning};
 use crate::Error;
 
 /// How a SQLite file is opened by its URL.
@@ -232,11 +232,11 @@ impl Backend for SqliteBackend {
         Box::pin(self.reads.ask(read))
     }
 
-    fn safety(&self) -> Pending<'_, Vec<Concern>> {
+    fn safety(&self) -> Pending<'_, Vec<Warning>> {
         let place = self.shared.place.clone();
         let look = move |_: &mut connection::Client| {
-            let in_memory = place.is_in_memory()?.then(|| Concern {
-                cost: Cost::Record,
+            let in_memory = place.is_in_memory()?.then(|| Warning {
+                cost: Impact::Record,
                 what: format!("`{}` lies in memory (tmpfs) and is lost at a reboot", place.path.display()),
                 hint: "put the file on a disk".to_owned(),
             });

@@ -1,5 +1,7 @@
 //! Where the database lies, whether it may lie there, and whether it is still the same file.
 
+use crate::runtime::events::{self, StoreChange};
+use crate::store::{Impact, Warning};
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io;
@@ -146,7 +148,14 @@ impl Place {
                 _ => {}
             }
         }
-        tracing::warn!(path = %self.path.display(), "other users could read the database (mode {mode:o}); set to 600");
+        events::store(StoreChange::Warned(Warning {
+            cost: Impact::Exclusion,
+            what: format!(
+                "other users could read `{}` (mode {mode:o}); its mode is 600 now",
+                self.path.display()
+            ),
+            hint: String::new(),
+        }));
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::host::Host;
 use super::lock::{self, Census};
 use super::place::{Files, Identity, Place};
 use super::records::{micros, time};
-use crate::engine::random;
+use crate::runtime::engine::random;
 use crate::store::open::Missing;
 use crate::{Error, Kind};
 

@@ -6,6 +6,7 @@
 //!
 //! Signals are sent after COMMIT. They may be lost; no promise depends on them.
 
+use crate::runtime::events;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -82,7 +83,7 @@ impl Folder {
             match outbox.send(&id, &self.address(&link), &packed) {
                 Ok(()) => followed = true,
                 Err(error) if is_dead(&error) => self.remove(&id, &link),
-                Err(error) => tracing::debug!(%error, "a signal was not sent"),
+                Err(error) => events::debug("a signal was not sent", &error),
             }
         }
         followed

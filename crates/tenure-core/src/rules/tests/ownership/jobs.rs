@@ -32,7 +32,7 @@ fn only_the_owner_under_exactly_its_token_attends_and_begins() {
 fn who_has_released_was_evicted_or_has_run_out_is_not_the_owner_and_nobody_is_marked() {
     for end in [
         |store: &mut Store, a: &Holder| assert_eq!(store.release(a.lease), Released::Free),
-        |store: &mut Store, a: &Holder| assert_eq!(store.evict(a.token), Asked::Done),
+        |store: &mut Store, a: &Holder| assert_eq!(store.evict(a.token), StepDownReply::Done),
         |store: &mut Store, a: &Holder| store.close(a.lease, Closing::Left),
         |store: &mut Store, _: &Holder| store.pass(TTL),
     ] {

@@ -1,0 +1,108 @@
+//! One worker's place in one campaign, between the driver that decides and whoever does the work.
+
+use std::sync::Arc;
+
+use tenure_core::{EndReason, Grant, Input, ResourceName, Token};
+
+use crate::Error;
+use crate::campaign::changes::Listeners;
+use crate::campaign::state::{Announcer, Seat, Signal};
+use crate::ownership::Ownership;
+use crate::runtime::engine::{Command, Wanted};
+use crate::runtime::slim;
+use crate::worker::Inner;
+
+/// A campaign that was begun. Dropping it leaves; the ticket is free when the work has ended, too.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    pub(crate) resource: ResourceName,
+    pub(crate) seat: Arc<Seat>,
+    worker: Arc<Inner>,
+    signals: slim::Receiver<Signal>,
+    has_left: bool,
+}
+
+impl Entered {
+    /// Begins to compete.
+    pub(crate) fn new(worker: Arc<Inner>, wanted: Wanted, listeners: Listeners) -> Result<Self, Error> {
+        let resource = wanted.resource().clone();
+        let announcer = Announcer { worker: worker.label.clone(), resource: resource.clone(), listeners };
+        let seat = match &wanted {
+            Wanted::Tickets(_) => Seat::new(worker.page.clone(), worker.clocks.clone(), announcer),
+            Wanted::All(_) => Seat::unlimited(worker.clocks.clone(), announcer)
+                .map_err(|error| Error::unavailable("cannot map a page").because(error))?,
+        };
+        worker.reserve(&resource)?;
+        let (to, signals) = slim::channel();
+        let sent = worker.commands.send(Command::Enter(wanted, seat.clone(), to));
+        let entered = Self { resource, seat, worker, signals, has_left: false };
+        sent.map_err(|_| Error::refused("the worker has been shut down"))?;
+        Ok(entered)
+    }
+
+    /// What the driver says next; nothing when the campaign is over.
+    pub(crate) async fn signal(&mut self) -> Option<Signal> {
+        let signal = self.signals.recv().await;
+        self.has_left = signal.is_none();
+        signal
+    }
+
+    /// The ownership is to end for a reason of the work's own.
+    pub(crate) fn end(&self, token: Token, ending: EndReason) {
+        self.tell(Input::End { resource: self.resource.clone(), token, ending });
+    }
+
+    pub(crate) fn leave(&self) {
+        self.tell(Input::Leave(self.resource.clone()));
+    }
+
+    /// Gives up what the work under `token` stood on, which has ended: from here on it does not hold.
+    pub(crate) fn release(&self, token: Token) {
+        self.seat.give_up(token);
+    }
+
+    /// Waits until the campaign has left, whose work has ended with it; the driver limits how long.
+    pub(crate) async fn has_departed(&mut self) {
+        while let Some(signal) = self.signal().await {
+            if let Signal::Overdue = signal {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the campaign has left, but not for a store that does not answer.
+    pub(crate) async fn is_over(&mut self) {
+        let worker = self.worker.clone();
+        let left = async { while self.signal().await.is_some() {} };
+        // Boxed, as what is rare: what a task may ever need it takes for as long as it lives.
+        let silence = Box::pin(worker.doze(worker.timing.ttl() / 3));
+        tokio::select! {
+            () = left => {}
+            () = silence => {}
+        }
+    }
+
+    /// The ownership, as the work sees it.
+    pub(crate) fn view(&self, grant: Grant) -> Ownership {
+        Ownership::view(self.resource.clone(), grant, self.seat.clone(), self.worker.commands.clone())
+    }
+
+    pub(crate) fn worker(&self) -> &Arc<Inner> {
+        &self.worker
+    }
+
+    fn tell(&self, input: Input) {
+        // The driver may have ended, and everything with it.
+        let _gone = self.worker.commands.send(Command::Do(input));
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if !self.has_left {
+            self.leave();
+        }
+        // A start that nobody looked at goes with the signals, and has ended with that.
+        self.worker.free(&self.resource);
+    }
+}

@@ -1,0 +1,403 @@
+//! What the driver's thread and the user's share of one campaign: whether it owns, since when, and why not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tenure_core::{EndReason, Grant, Label, Moment, ResourceName, Term, Token, Waiting};
+use tokio::sync::Notify;
+
+use crate::campaign::changes::{Changes, Listeners};
+use crate::campaign::work_guard::Stint;
+use crate::runtime::clock::Clocks;
+use crate::runtime::deadline::Page;
+use crate::runtime::events::{self, Event};
+
+/// What the driver tells whoever does the work of a campaign.
+#[derive(Debug)]
+pub(crate) enum Signal {
+    /// A refused or forgotten start ends by itself: what is dropped has stopped.
+    Start(Arc<Stint>),
+    Stop(EndReason),
+    StopHard,
+    /// A claim has to wait.
+    Waiting,
+    /// The work and the campaign have ended, but the store does not say so.
+    Overdue,
+}
+
+/// What happens to a campaign, as its [`changes`](crate::Campaign::changes) tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// It owns a ticket.
+    Acquired(Grant),
+    /// It has to stop, or has lost what it owned ([`EndReason::is_gentle`] tells which).
+    Ended(Grant, EndReason),
+    /// It waits, and why.
+    Waiting(Waiting),
+    /// The resource has changed its owner so many times `within` the span that the worker was given, which is too
+    /// often. Told once per span, after [`Acquired`](Self::Acquired).
+    Flapping {
+        /// By whatever worker.
+        changes: u64,
+        /// The span.
+        within: Duration,
+    },
+    /// The callback that does the work failed or panicked, and the ownership ends.
+    WorkFailed {
+        /// Of which ownership.
+        term: Term,
+        /// What it said.
+        what: String,
+    },
+    /// The cleanup callback failed or panicked.
+    CleanupFailed {
+        /// Of which ownership.
+        term: Term,
+        /// What it said.
+        what: String,
+    },
+    /// The cleanup callback did not end in time, and was dropped.
+    CleanupDropped {
+        /// Of which ownership.
+        term: Term,
+    },
+}
+
+/// Who is told what happens to a campaign, and of which one it happens.
+#[derive(Debug)]
+pub(crate) struct Announcer {
+    pub(crate) worker: Label,
+    pub(crate) resource: ResourceName,
+    pub(crate) listeners: Listeners,
+}
+
+/// Whether a store is asked at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Limited,
+    Unlimited,
+}
+
+/// The state of a campaign that can be read from any thread.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    page: Arc<Page>,
+    clocks: Clocks,
+    reach: Reach,
+    /// The token of the present ownership; zero when there is none or it was told to stop.
+    token: AtomicU64,
+    latest: Mutex<Option<Latest>>,
+    /// Rung with every beginning and end.
+    changed: Notify,
+    /// The work of the latest ownership, while somebody does it.
+    stint: Mutex<Weak<Stint>>,
+    announcer: Announcer,
+}
+
+/// The latest ownership, how it ended, and until when nobody else can have its ticket.
+#[derive(Clone, Copy, Debug)]
+struct Latest {
+    grant: Grant,
+    ending: Option<EndReason>,
+    protection: Protection,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protection {
+    /// As long as the worker's lease goes.
+    Lease,
+    /// That lease is over, but nobody may take its tickets before then.
+    Until(Moment),
+    Over,
+}
+
+impl Seat {
+    pub(crate) fn new(page: Arc<Page>, clocks: Clocks, announcer: Announcer) -> Arc<Self> {
+        Self::with(Reach::Limited, page, clocks, announcer)
+    }
+
+    /// A ticket of a resource without limit: it is owned from the beginning, and no store is asked.
+    pub(crate) fn unlimited(clocks: Clocks, announcer: Announcer) -> std::io::Result<Arc<Self>> {
+        let page = Page::new()?;
+        let ever = Moment::new(Duration::MAX, Duration::MAX);
+        page.trust(ever, ever);
+        Ok(Self::with(Reach::Unlimited, Arc::new(page), clocks, announcer))
+    }
+
+    fn with(reach: Reach, page: Arc<Page>, clocks: Clocks, announcer: Announcer) -> Arc<Self> {
+        Arc::new(Self {
+            page,
+            clocks,
+            reach,
+            token: AtomicU64::new(0),
+            latest: Mutex::default(),
+            changed: Notify::new(),
+            stint: Mutex::default(),
+            announcer,
+        })
+    }
+
+    // ---- read by users -------------------------------------------------------------------------------------
+
+    /// Whether the campaign owns right now.
+    #[inline]
+    pub(crate) fn owns(&self) -> bool {
+        self.is_trusted() && self.token.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the ownership under `token` holds right now: three loads and two clock reads.
+    // req: E1 E8
+    #[inline]
+    pub(crate) fn holds(&self, token: Token) -> bool {
+        self.is_trusted() && self.token.load(Ordering::Acquire) == token.0
+    }
+
+    /// Asked before the token is looked at: whoever sees the deadline of a later lease then also sees that the
+    /// ownership under the earlier one has ended.
+    #[inline]
+    fn is_trusted(&self) -> bool {
+        self.page.is_trusted(self.clocks.now())
+    }
+
+    /// Whether there is an ownership that cannot be relied on right now: the store has been silent for too long.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.token.load(Ordering::Acquire) != 0 && !self.is_trusted()
+    }
+
+    /// Whether work under `token` may be done right now: the ownership holds, or is being given up gently under a lease that
+    /// is good.
+    #[cfg(feature = "cron")]
+    pub(crate) fn may_go_on(&self, token: Token) -> bool {
+        let winds_down = || {
+            let latest = (*self.latest()).filter(|latest| latest.grant.token == token);
+            latest.is_some_and(|latest| {
+                // Why it ends may not be written down yet.
+                latest.protection == Protection::Lease && latest.ending.is_none_or(EndReason::is_gentle)
+            })
+        };
+        self.holds(token) || self.is_trusted() && winds_down()
+    }
+
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.reach == Reach::Unlimited
+    }
+
+    /// How long the ownership under `token` is still protected from the next one.
+    pub(crate) fn remaining(&self, token: Token) -> Duration {
+        let latest = *self.latest();
+        match latest.filter(|latest| latest.grant.token == token).map(|latest| latest.protection) {
+            Some(Protection::Lease) => self.page.protected_for(self.clocks.now()),
+            Some(Protection::Until(until)) => self.clocks.now().until(until),
+            Some(Protection::Over) | None => Duration::ZERO,
+        }
+    }
+
+    /// The work of the present ownership, if that holds. Whoever does a part of it keeps this meanwhile.
+    pub(crate) fn present(&self) -> Option<Arc<Stint>> {
+        let stint = self.stint.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
+        self.holds(stint.grant.token).then_some(stint)
+    }
+
+    /// Waits for the end of the ownership under `token`.
+    pub(crate) async fn lost(&self, token: Token) -> EndReason {
+        loop {
+            // Before the look, so that no change is missed.
+            let changed = self.changed.notified();
+            match *self.latest() {
+                Some(Latest { grant, ending: None, .. }) if grant.token == token => {}
+                Some(Latest { grant, ending: Some(ending), .. }) if grant.token == token => return ending,
+                // A later one began, so this one has ended; its ending is not remembered.
+                _ => return EndReason::Expired,
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn listen(&self) -> Changes {
+        self.announcer.listeners.listen()
+    }
+
+    // ---- written by whoever works --------------------------------------------------------------------------
+
+    /// Whoever did the work of the ownership under `token` gives it up: from here on it does not hold, and nothing protects it,
+    /// before anybody else may have the ticket. The driver has still to say so to those who wait for its end.
+    pub(crate) fn give_up(&self, token: Token) {
+        // Another token: that ownership is over already.
+        let _other = self.token.compare_exchange(token.0, 0, Ordering::AcqRel, Ordering::Acquire);
+        self.is_done(token);
+    }
+
+    // ---- written by the driver -----------------------------------------------------------------------------
+
+    pub(crate) fn begin(&self, stint: &Arc<Stint>) {
+        let grant = stint.grant;
+        *self.stint.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(stint);
+        *self.latest() = Some(Latest { grant, ending: None, protection: Protection::Lease });
+        self.token.store(grant.token.0, Ordering::Release);
+        self.changed.notify_waiters();
+        self.publish(Change::Acquired(grant));
+    }
+    /// From here on the ownership does not hold, and everybody who waits for its end knows why.
+    pub(crate) fn end(&self, token: Token, ending: EndReason) {
+        self.token.store(0, Ordering::Release);
+        let mut ended = None;
+        if let Some(latest) = self.latest().as_mut().filter(|latest| latest.grant.token == token) {
+            ended = Some(latest.grant);
+            latest.ending.get_or_insert(ending);
+            if !ending.is_gentle() && latest.protection == Protection::Lease {
+                latest.protection = Protection::Over;
+            }
+        }
+        self.changed.notify_waiters();
+        ended.into_iter().for_each(|grant| self.publish(Change::Ended(grant, ending)));
+    }
+
+    /// The lease is over. Nobody takes its tickets before `protected_until`, if that is known.
+    pub(crate) fn outlives_lease(&self, protected_until: Option<Moment>) {
+        self.protect(|latest| match latest.protection {
+            Protection::Lease => protected_until.map_or(Protection::Over, Protection::Until),
+            known => known,
+        });
+    }
+
+    /// The work of the ownership under `token` has ended, and the next one may begin.
+    pub(crate) fn is_done(&self, token: Token) {
+        self.protect(|latest| if latest.grant.token == token { Protection::Over } else { latest.protection });
+    }
+
+    fn protect(&self, protection: impl FnOnce(&Latest) -> Protection) {
+        if let Some(latest) = self.latest().as_mut() {
+            latest.protection = protection(latest);
+        }
+    }
+    /// The campaign is over, or the driver has ended, for whatever reason.
+    pub(crate) fn abandon(&self) {
+        let present = (*self.latest()).filter(|latest| latest.ending.is_none());
+        if let Some(latest) = present {
+            self.end(latest.grant.token, EndReason::Expired);
+        }
+        self.announcer.listeners.end();
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Option<Latest>> {
+        // No step of it can be left half done.
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells everybody who listens.
+    pub(crate) fn publish(&self, change: Change) {
+        let Announcer { worker, resource, listeners } = &self.announcer;
+        listeners.tell(&change);
+        events::tell(Event::Campaign { worker: worker.clone(), resource: resource.clone(), change });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::Ticket;
+
+    use super::*;
+    use crate::runtime::clock::ManualClock;
+
+    fn announcer() -> Announcer {
+        let (worker, resource) = (Label::new("w").expect("a label"), ResourceName::new("r").expect("a name"));
+        Announcer { worker, resource, listeners: Listeners::default() }
+    }
+
+    fn stint(token: u64) -> Arc<Stint> {
+        let (commands, _) = tokio::sync::mpsc::unbounded_channel();
+        let grant = Grant { ticket: Ticket(0), term: Term(token), token: Token(token) };
+        Stint::new(ResourceName::new("r").expect("a name"), grant, commands)
+    }
+
+    // req: E8
+    #[test]
+    fn a_check_that_began_after_the_trust_had_run_out_is_false_whatever_the_driver_does_meanwhile() {
+        let (hand, page) = (ManualClock::new(), Arc::new(Page::new().expect("a page")));
+        let clocks = Clocks::ByHand(hand.clone());
+        let seat = Seat::new(page.clone(), clocks.clone(), announcer());
+        // Every ownership up to this token has run out by the clock.
+        let (over, lied, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while stop.load(Ordering::Relaxed) == 0 {
+                    let token = over.load(Ordering::SeqCst);
+                    if token != 0 && seat.holds(Token(token)) {
+                        lied.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+            // Enough for the wrong order to be seen several times.
+            for token in 1..200_000 {
+                let until = clocks.now() + Duration::from_secs(1);
+                page.trust(until, until);
+                seat.begin(&stint(token));
+                hand.advance(Duration::from_secs(1));
+                over.store(token, Ordering::SeqCst);
+                page.distrust();
+                seat.end(Token(token), EndReason::Expired);
+            }
+            stop.store(1, Ordering::SeqCst);
+        });
+
+        assert_eq!(lied.into_inner(), 0);
+    }
+
+    #[test]
+    fn what_is_left_of_an_ownership_is_not_what_is_left_of_the_next_lease() {
+        let (hand, page) = (ManualClock::new(), Arc::new(Page::new().expect("a page")));
+        let clocks = Clocks::ByHand(hand.clone());
+        let seat = Seat::new(page.clone(), clocks.clone(), announcer());
+        let second = Duration::from_secs(1);
+        page.trust(clocks.now() + second, clocks.now() + second * 3);
+        seat.begin(&stint(1));
+
+        hand.advance(second * 2);
+        seat.outlives_lease(Some(page.protected_until()));
+        seat.end(Token(1), EndReason::Expired);
+        page.trust(clocks.now() + second * 10, clocks.now() + second * 11);
+
+        assert_eq!(seat.remaining(Token(1)), second);
+        hand.advance(second);
+        assert_eq!(seat.remaining(Token(1)), Duration::ZERO);
+    }
+
+    #[test]
+    fn giving_up_ends_that_ownership_and_no_other() {
+        let page = Arc::new(Page::new().expect("a page"));
+        let (clocks, second) = (Clocks::ByHand(ManualClock::new()), Duration::from_secs(1));
+        let seat = Seat::new(page.clone(), clocks.clone(), announcer());
+        page.trust(clocks.now() + second, clocks.now() + second * 2);
+        seat.begin(&stint(1));
+
+        seat.give_up(Token(2));
+        assert!(seat.holds(Token(1)));
+        seat.give_up(Token(1));
+        assert!(!seat.holds(Token(1)));
+        assert_eq!(seat.remaining(Token(1)), Duration::ZERO);
+
+        seat.begin(&stint(3));
+        seat.give_up(Token(1));
+        assert!(seat.holds(Token(3)));
+    }
+
+    #[test]
+    fn what_was_taken_away_is_not_protected_and_what_winds_down_is_until_it_is_done() {
+        let page = Arc::new(Page::new().expect("a page"));
+        let clocks = Clocks::ByHand(ManualClock::new());
+        let seat = Seat::new(page.clone(), clocks.clone(), announcer());
+        let second = Duration::from_secs(1);
+        page.trust(clocks.now() + second, clocks.now() + second);
+
+        seat.begin(&stint(1));
+        seat.end(Token(1), EndReason::Evicted);
+        assert_eq!(seat.remaining(Token(1)), Duration::ZERO);
+        seat.begin(&stint(2));
+        seat.end(Token(2), EndReason::SteppedDown);
+        assert_eq!(seat.remaining(Token(2)), second);
+        seat.is_done(Token(2));
+        assert_eq!(seat.remaining(Token(2)), Duration::ZERO);
+    }
+}

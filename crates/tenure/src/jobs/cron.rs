@@ -1,0 +1,458 @@
+//! Jobs that run at set times, each occurrence once in the whole cluster.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! let worker = tenure::Worker::connect("memory:").await?;
+//! let report = worker.cron("daily-report", "0 6 * * *").run(async |tick| println!("reports, once: {}", tick.key()))?;
+//! # report.stop().await; Ok(()) }
+//! ```
+//!
+//! Every worker says the same, and one of them owns the job at a time. It claims each occurrence in the store, in one
+//! atomic step under its token, before it runs it: so each is claimed at most once, whatever fails. docs/cron.md says what
+//! becomes of those that were missed or interrupted, and what happens when clocks are changed.
+
+mod clockwork;
+mod decide;
+#[cfg(test)]
+mod fuzz;
+mod job;
+mod run;
+mod schedule;
+mod times;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tenure_core::{JobRecord, Label, Occurrence, Plan, ResourceName};
+
+pub(crate) use self::clockwork::Clockwork;
+pub use self::decide::Misfire;
+use self::job::{Job, OnLoss};
+pub use self::schedule::Schedule;
+use crate::Error;
+use crate::campaign::CampaignBuilder;
+use crate::campaign::callbacks::{Flag, Wish};
+use crate::campaign::candidacy::Entered;
+use crate::campaign::changes::Listeners;
+use crate::campaign::state::Seat;
+use crate::campaign::work_guard::Stint;
+use crate::ownership::Ownership;
+use crate::worker::Inner;
+
+/// What is done about an occurrence whose owner died, or lost the ownership, in the middle of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Interrupted {
+    /// It is written down as interrupted, and the job goes on with the next: at most once.
+    #[default]
+    Leave,
+    /// The next owner runs it again, with the same [`key`](Tick::key), up to five times in all.
+    Again,
+}
+
+/// A job to be. See [`Worker::cron`](crate::Worker::cron).
+#[derive(Debug)]
+#[must_use = "a job begins with `run`"]
+pub struct CronBuilder {
+    campaign: CampaignBuilder,
+    worker: Arc<Inner>,
+    resource: Result<ResourceName, Error>,
+    schedule: Result<Schedule, Error>,
+    misfire: Misfire,
+    interrupted: Interrupted,
+    jitter: Duration,
+    listeners: Listeners<Change>,
+}
+
+/// A job to be, with what it works on.
+#[derive(Debug)]
+#[must_use = "a job begins with `run`"]
+pub struct CronWith<A> {
+    builder: CronBuilder,
+    state: A,
+}
+
+impl CronBuilder {
+    pub(crate) fn new(worker: Arc<Inner>, name: &str, spec: &str) -> Self {
+        let named =
+            || Ok(ResourceName::new(name).and_then(|name| ResourceName::new(&format!("cron:{name}")))?);
+        Self {
+            campaign: CampaignBuilder::new(worker.clone(), named()),
+            worker,
+            resource: named(),
+            schedule: Schedule::new(spec),
+            misfire: Misfire::default(),
+            interrupted: Interrupted::default(),
+            jitter: Duration::ZERO,
+            listeners: Listeners::default(),
+        }
+    }
+
+    /// The time zone that the spec means, by its IANA name, such as `Europe/Berlin`; by default UTC.
+    // req: E12
+    pub fn time_zone(self, name: &str) -> Self {
+        Self { schedule: self.schedule.and_then(|schedule| schedule.in_zone(name)), ..self }
+    }
+
+    /// What is done about occurrences that nobody began in time; by default the last of them is run.
+    pub fn misfire(self, misfire: Misfire) -> Self {
+        Self { misfire, ..self }
+    }
+
+    /// What is done about an occurrence whose owner died in it; by default it is left so.
+    pub fn interrupted(self, interrupted: Interrupted) -> Self {
+        Self { interrupted, ..self }
+    }
+
+    /// Delays the job by up to so much, so that many with one spec do not begin at once. How much is made from its
+    /// name: it is the same for every worker and every occurrence.
+    pub fn jitter(self, jitter: Duration) -> Self {
+        Self { jitter, ..self }
+    }
+
+    /// As [`CampaignBuilder::priority`]: who is to own the job rather than others.
+    pub fn priority(self, priority: i32) -> Self {
+        Self { campaign: self.campaign.priority(priority), ..self }
+    }
+
+    /// What happens to the job on this worker, from its beginning. Nothing is left out.
+    #[must_use]
+    pub fn changes(&mut self) -> Changes {
+        self.listeners.listen()
+    }
+
+    /// What happens to the campaign for the job on this worker: that it waits, owns, and why an ownership ended.
+    #[must_use]
+    pub fn ownerships(&mut self) -> crate::Changes {
+        self.campaign.changes()
+    }
+
+    /// What the job is handed with every tick, cloned: async closures that capture nothing can be called again and
+    /// again, so state comes this way.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+    /// # let worker = tenure::Worker::connect("memory:").await?;
+    /// let greeting = "hello".to_owned();
+    /// let job = worker.cron("greeter", "* * * * *").with(greeting).run(async |tick, greeting| {
+    ///     println!("{greeting}, for the {}. time", tick.attempt());
+    /// })?;
+    /// # job.stop().await; Ok(()) }
+    /// ```
+    pub fn with<A: Clone + Send + 'static>(self, state: A) -> CronWith<A> {
+        CronWith { builder: self, state }
+    }
+
+    /// Competes for the job from now on, in the background, and runs `work` once per occurrence while this worker owns it, in
+    /// the runtime of the caller. It never overlaps itself. One that fails or panics is written down as failed, and the job
+    /// goes on with the next. When the ownership ends the work is told by [`Tick::own`]: on a gentle hand-over it may come to
+    /// its end within the grace, on a loss it is dropped at once.
+    ///
+    /// # Errors
+    /// When name or spec break their limits, the time zone is not known, this worker has a job of that name already, or
+    /// there is no runtime.
+    // req: E10 E11
+    pub fn run<W, F>(self, mut work: W) -> Result<Cron, Error>
+    where
+        W: FnMut(Tick) -> F + Send + 'static,
+        F: Future<Output: Ends> + Send + 'static,
+    {
+        self.with(()).run(move |tick, ()| work(tick))
+    }
+
+    /// The same in the task of the caller, until the worker is shut down: the work may borrow. When the ownership ends, it is
+    /// told by [`Tick::own`], and dropped at the harder stop only; what it returns until then counts. Dropping the future of
+    /// `serve` ends the work and leaves; a panic of the work goes on to the caller.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn serve<R: Ends>(self, mut work: impl AsyncFnMut(Tick) -> R) -> Result<(), Error> {
+        let (job, entered) = self.enter()?;
+        let wish = Wish::new(Arc::default(), Arc::default());
+        job::serve(job, wish, entered, OnLoss::Tell, async |tick, _stint| work(tick).await).await;
+        Ok(())
+    }
+
+    fn enter(self) -> Result<(Arc<Job>, Entered), Error> {
+        let (resource, schedule) = (self.resource?, self.schedule?);
+        let job = Arc::new(Job {
+            plan: Plan::new(&schedule.plan())?,
+            delay: delay(&resource, self.jitter),
+            resource,
+            schedule,
+            misfire: self.misfire,
+            interrupted: self.interrupted,
+            told: self.listeners,
+        });
+        self.worker.clockwork()?;
+        Ok((job, self.campaign.enter()?))
+    }
+}
+
+impl<A: Clone + Send + 'static> CronWith<A> {
+    /// As [`CronBuilder::run`]; the work is handed a clone of the state.
+    ///
+    /// # Errors
+    /// As [`CronBuilder::run`].
+    pub fn run<W, F>(self, mut work: W) -> Result<Cron, Error>
+    where
+        W: FnMut(Tick, A) -> F + Send + 'static,
+        F: Future<Output: Ends> + Send + 'static,
+    {
+        let Self { builder, state } = self;
+        let runtime = tokio::runtime::Handle::try_current()
+            .map_err(|error| Error::refused("callbacks need a tokio runtime").because(error))?;
+        let worker = builder.worker.clone();
+        let (job, entered) = builder.enter()?;
+        let seat = entered.seat.clone();
+        let (leave, is_over) = (Arc::<Flag>::default(), Arc::<Flag>::default());
+        let wish = Wish::new(leave.clone(), is_over.clone());
+        let guarded = seat.clone();
+        let work = move |tick: Tick, stint: Arc<Stint>| {
+            let made = catch_unwind(AssertUnwindSafe(|| work(tick, state.clone())));
+            run::in_a_task(guarded.clone(), stint, made)
+        };
+        runtime.spawn(job::serve(job.clone(), wish, entered, OnLoss::Drop, work));
+        Ok(Cron { job, seat, worker, leave, is_over })
+    }
+}
+
+/// How much later than its spec says a job begins, in milliseconds.
+fn delay(resource: &ResourceName, jitter: Duration) -> u64 {
+    // FNV-1a, and mixed once more, because names often differ in their last letter only: the same in every process and version.
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = resource.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    let hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let hash = hash ^ hash >> 33;
+    let most = u64::try_from(jitter.as_millis()).unwrap_or(u64::MAX - 1).min(u64::MAX - 1);
+    hash % (most + 1)
+}
+
+/// A job that runs in the background. Dropping the handle does not stop it.
+#[derive(Clone, Debug)]
+pub struct Cron {
+    job: Arc<Job>,
+    seat: Arc<Seat>,
+    worker: Arc<Inner>,
+    leave: Arc<Flag>,
+    is_over: Arc<Flag>,
+}
+
+impl Cron {
+    /// Whether this worker owns the job right now. Never stale.
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        self.seat.owns()
+    }
+
+    /// When the next occurrence is, whoever runs it, by the clock of this worker.
+    #[must_use]
+    pub fn next(&self) -> Option<SystemTime> {
+        self.job.schedule.after(SystemTime::UNIX_EPOCH + Duration::from_micros(self.worker.clocks.wall()))
+    }
+
+    /// Spec and time zone.
+    #[must_use]
+    pub fn schedule(&self) -> &Schedule {
+        &self.job.schedule
+    }
+
+    /// What happens to the job on this worker, from now on. Nothing is left out; it ends with the job.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        self.job.told.listen()
+    }
+
+    /// Leaves the job to the others: lets the work that runs come to its end within the grace, and releases. Once it has
+    /// returned the job does not run here any more, but for work that blocks its thread: that keeps the ticket until it has
+    /// ended. Stopping what has stopped returns at once.
+    pub async fn stop(&self) {
+        self.leave.raise();
+        self.is_over.raised().await;
+    }
+}
+
+/// One run of a job.
+#[derive(Debug)]
+pub struct Tick {
+    own: Ownership,
+    record: JobRecord,
+    key: String,
+}
+
+impl Tick {
+    fn new(own: Ownership, record: JobRecord) -> Self {
+        let key = record.key(own.resource());
+        Self { own, record, key }
+    }
+
+    /// The time that was scheduled; it may be later by now.
+    #[must_use]
+    pub fn occurrence(&self) -> SystemTime {
+        time_of(self.record.occurrence)
+    }
+
+    /// The same for every attempt at this occurrence, and for no other: job, scheduled time and the token of the first
+    /// attempt. Hand it to whatever can refuse to do a thing twice.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// 1, and more if an attempt before was [interrupted](Interrupted::Again).
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.record.attempt
+    }
+
+    /// How many occurrences before this one were left out, because nobody began them in time or the one before was still
+    /// running.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        u64::from(self.record.missed) + u64::from(self.record.skipped)
+    }
+
+    /// The ownership under which it runs: whether it still holds, when it is lost, the token to fence writes with.
+    pub fn own(&self) -> &Ownership {
+        &self.own
+    }
+}
+
+/// How a run ended, as its work says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It came to its end.
+    Ran,
+    /// It failed, and what it has to say.
+    Failed(String),
+    /// The ownership ended first. Nothing is written down: whoever owns next finds it interrupted.
+    Unfinished,
+}
+
+/// What the work of a job may return: nothing, a result, or [`Ended`].
+pub trait Ends {
+    /// How it ended.
+    fn ended(self) -> Ended;
+}
+
+impl Ends for () {
+    fn ended(self) -> Ended {
+        Ended::Ran
+    }
+}
+
+impl<E: std::fmt::Display> Ends for Result<(), E> {
+    fn ended(self) -> Ended {
+        self.map_or_else(|error| Ended::Failed(error.to_string()), |()| Ended::Ran)
+    }
+}
+
+impl Ends for Ended {
+    fn ended(self) -> Ended {
+        self
+    }
+}
+
+fn time_of(occurrence: Occurrence) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(occurrence.as_millis())
+}
+
+/// What happens to a job on this worker, as its [`changes`](Cron::changes) tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// An occurrence is this worker's to run, and its work starts.
+    Began {
+        /// Which one.
+        occurrence: SystemTime,
+        /// The how-manieth time it is begun.
+        attempt: u32,
+    },
+    /// Its work came to its end.
+    Ran {
+        /// Which one.
+        occurrence: SystemTime,
+    },
+    /// Its work failed, or panicked.
+    Failed {
+        /// Which one.
+        occurrence: SystemTime,
+        /// What it had to say.
+        what: String,
+    },
+    /// The ownership ended first, and the work was dropped.
+    Stopped {
+        /// Which one.
+        occurrence: SystemTime,
+    },
+    /// The owner before left an occurrence in the middle.
+    Interrupted {
+        /// Which one.
+        occurrence: SystemTime,
+        /// Who.
+        worker: Label,
+    },
+    /// So many occurrences were begun by nobody in time, and are left out.
+    Missed {
+        /// How many.
+        count: u64,
+    },
+    /// So many occurrences are left out on purpose.
+    Skipped {
+        /// How many.
+        count: u64,
+        /// Why.
+        reason: Skipped,
+    },
+    /// The store had another plan for the job of this name, which is replaced.
+    PlanChanged {
+        /// The one before.
+        before: String,
+    },
+    /// The store cannot be asked about the job, and asking again at once changes nothing.
+    Refused {
+        /// What it said.
+        what: String,
+    },
+}
+
+/// Why an occurrence is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Skipped {
+    /// The one before was still running.
+    StillRunning,
+    /// The clock of this worker is more than a minute ahead of the store's: it waits.
+    TooEarly,
+}
+
+/// A stream of what happens to a job.
+pub type Changes = crate::Changes<Change>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delays_of_many_jobs_are_spread_over_the_whole_span_and_never_change() {
+        let name = |number: u32| ResourceName::new(&format!("cron:job-{number}")).expect("a name");
+        let second = Duration::from_secs(1);
+        let mut counts = [0_u32; 10];
+        for number in 0..1000 {
+            let delay = delay(&name(number), second * 10);
+            assert!(delay <= 10_000);
+            counts[usize::try_from(delay / 1000).expect("small").min(9)] += 1;
+        }
+
+        assert!(counts.iter().all(|count| (60..140).contains(count)), "{counts:?}");
+        let first: Vec<u64> = (0..4).map(|number| delay(&name(number), second * 30)).collect();
+        assert_eq!(
+            first,
+            [12_128, 10_793, 24_908, 22_562],
+            "another version of this must not run a job twice as late"
+        );
+        assert_eq!(delay(&name(1), Duration::ZERO), 0);
+        delay(&name(1), Duration::MAX);
+    }
+}

@@ -1,0 +1,12 @@
+//! Everything that runs on the driver's thread, and what it shares with the threads of the application.
+
+pub(crate) mod clock;
+pub(crate) mod deadline;
+pub(crate) mod driver;
+pub(crate) mod engine;
+pub(crate) mod events;
+pub(crate) mod flapping;
+mod health;
+pub(crate) mod slim;
+pub(crate) mod subscription;
+pub(crate) mod telemetry;

@@ -1,0 +1,91 @@
+//! The other process: a worker with a job of every second, which writes down each of its runs before it does anything else.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tenure::cron::{Misfire, Tick};
+use tenure::{Timing, Worker};
+use testkit::child::{Child, again};
+
+const URL: &str = "TENURE_TEST_URL";
+const BOOK: &str = "TENURE_TEST_BOOK";
+const NAME: &str = "TENURE_TEST_NAME";
+const TTL: &str = "TENURE_TEST_TTL_MS";
+
+/// What another process is to do.
+pub(crate) struct Part {
+    pub(crate) url: String,
+    pub(crate) book: PathBuf,
+    pub(crate) name: String,
+    pub(crate) ttl: Duration,
+}
+
+impl Part {
+    pub(crate) fn start(&self) -> Child {
+        self.start_on(None)
+    }
+
+    /// Starts it on a wall clock of its own.
+    pub(crate) fn start_on(&self, clock: Option<&testkit::shim::Clock>) -> Child {
+        let mut command = again(module_path!(), &[]);
+        command.env(URL, &self.url).env(BOOK, &self.book).env(NAME, &self.name);
+        command.env(TTL, self.ttl.as_millis().to_string());
+        clock.iter().for_each(|clock| clock.wind(&mut command));
+        Child::start(command)
+    }
+
+    fn from_environment() -> Option<Self> {
+        let text = |name| std::env::var(name).expect(name);
+        Some(Self {
+            url: std::env::var(URL).ok()?,
+            book: PathBuf::from(text(BOOK)),
+            name: text(NAME),
+            ttl: Duration::from_millis(text(TTL).parse().expect(TTL)),
+        })
+    }
+}
+
+/// What stands in a book: occurrences in milliseconds, and keys. A line that was not finished says nothing.
+pub(crate) fn read(book: &Path) -> Vec<(u64, String)> {
+    let text = std::fs::read_to_string(book).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let parse = |line: &str| {
+        let (occurrence, key) = line.split_once(' ').expect("two words");
+        (occurrence.parse().expect("a number"), key.to_owned())
+    };
+    whole.lines().map(parse).collect()
+}
+
+/// Not a test but the other process; without a part it is over at once.
+#[test]
+fn a_child_plays_its_role() {
+    let Some(part) = Part::from_environment() else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(work(&part));
+}
+
+async fn work(part: &Part) {
+    let mut terminate =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("a signal");
+    let timing = Timing::new(part.ttl).expect("sound");
+    let worker =
+        Worker::builder(&part.url).label(&part.name).timing(timing).connect().await.expect("a worker");
+    let book = OpenOptions::new().append(true).create_new(true).open(&part.book).expect("a new book");
+    let all = Misfire::All { within: Duration::from_secs(3600) };
+    let job = worker.cron("job", "* * * * * *").misfire(all).with(Arc::new(book));
+    let _job = job.run(run).expect("it begins");
+    terminate.recv().await;
+    worker.shutdown().await;
+}
+
+async fn run(tick: Tick, book: Arc<File>) {
+    let since = tick.occurrence().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let line = format!("{} {}\n", since.as_millis(), tick.key());
+    // In one call: a reader sees all of a line, or a piece at the end of the file, which is no line.
+    assert_eq!((&*book).write(line.as_bytes()).expect("it can be written"), line.len());
+    // Long enough for some to be in the middle of it when something happens.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}

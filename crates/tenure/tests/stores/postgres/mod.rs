@@ -1,0 +1,26 @@
+//! The PostgreSQL store on real servers: how it is opened, what it needs, and what it survives.
+#![cfg(all(feature = "postgres", target_os = "linux"))]
+
+mod apart;
+mod child;
+mod clocks;
+mod contention;
+mod failover;
+mod faults;
+pub(crate) mod fixture;
+mod hints;
+mod hosts;
+mod jobs;
+mod opening;
+mod pooling;
+mod rights;
+mod scene;
+mod words;
+
+// What workers in other processes write down, and how it is judged, is the same on every store.
+#[path = "../../processes/book.rs"]
+mod book;
+#[path = "../../processes/checker.rs"]
+mod checker;
+#[path = "../../processes/worker.rs"]
+mod worker;
