@@ -26,7 +26,7 @@ pub(crate) struct Actor {
     /// in it.
     pub(crate) process: usize,
     /// What it asks of the store, by a number of its own.
-    pub(crate) asking: BTreeMap<u64, Asking>,
+    pub(crate) asking: BTreeMap<u64, Box<Asking>>,
     pub(crate) cut: Cut,
     /// Distinguishes the wake-up that counts from those that were set before.
     pub(crate) wake: u64,

@@ -55,7 +55,7 @@ struct Entry {
 
 #[derive(Debug)]
 pub(crate) enum Event {
-    ToStore(usize, Sent),
+    ToStore(usize, Box<Sent>),
     ToProcess(usize, Box<News>),
     Wake(usize, u64),
     WorkEnds(usize, ResourceName, Token),
@@ -169,7 +169,7 @@ impl World {
             println!("{:>10} us  {event:?}", self.at);
         }
         match event {
-            Event::ToStore(actor, sent) => self.store_gets(actor, sent),
+            Event::ToStore(actor, sent) => self.store_gets(actor, *sent),
             Event::ToProcess(actor, news) => self.process_gets(actor, *news),
             Event::Wake(actor, wake) if self.actors[actor].wake == wake => {
                 self.worker_gets(actor, Input::Tick);
@@ -264,7 +264,7 @@ impl World {
                 if matches!(fate, Fate::Done(_)) {
                     let (_, _, delay, _) = self.weather_of(actor, self.plan.slowness);
                     let sent = Sent { asking, trip, what: Message::Rest(life, sending, 1) };
-                    self.after(delay, Event::ToStore(actor, sent));
+                    self.after(delay, Event::ToStore(actor, Box::new(sent)));
                     return None;
                 }
                 fates.push(fate);
@@ -412,7 +412,7 @@ impl World {
         told
     }
 
-    fn send_to_store(&mut self, actor: usize, sent: Sent) {
+    fn send_to_store(&mut self, actor: usize, sent: Box<Sent>) {
         if self.actors[actor].cut.requests {
             return;
         }
@@ -542,7 +542,7 @@ impl World {
         self.serial += 1;
         let (asking, actor) = (self.serial, &mut self.actors[index]);
         let operation = self.clients[actor.process].begin(&env, act.clone());
-        actor.asking.insert(asking, Asking { act, operation, trip: 0 });
+        actor.asking.insert(asking, Box::new(Asking { act, operation, trip: 0 }));
         self.ask_on(index, asking);
     }
 
@@ -568,10 +568,10 @@ impl World {
         };
         self.costs(index, &held);
         self.actors[index].asking.insert(asking, held);
-        self.send_to_store(index, Sent { asking, trip, what });
+        self.send_to_store(index, Box::new(Sent { asking, trip, what }));
     }
 
-    fn answered(&mut self, index: usize, held: Asking, reply: Answered) {
+    fn answered(&mut self, index: usize, held: Box<Asking>, reply: Answered) {
         if let (Act::Call(request, _), Answered::Answer(answer)) = (held.act, reply) {
             let lease = request.lease;
             self.worker_gets(index, Input::Answered(request, answer));
