@@ -1,11 +1,12 @@
-//! The records that a store keeps, as the rules see them: one file per kind of record, and `seen` for what a process knows
-//! about when it saw them.
+//! The records that a store keeps, as the rules see them: one file per kind of record, and `seen` for what a process
+//! knows about when it saw them.
 //!
 //! How records are written as text does not belong here: that is the codec of the library.
 
 mod job;
 mod lease;
 mod meta;
+mod names;
 mod resource;
 mod seen;
 

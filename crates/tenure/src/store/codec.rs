@@ -1,19 +1,19 @@
 //! How records are written in a database: the names of their keys and, as JSON, their values.
 //!
-//! `write` and `read` have one function per kind of record, `signal` the texts of signals. Every writer keeps fields that it
-//! does not know, in the record itself and in its owners, its queue, its job and its quarantine. A new field anywhere else
-//! needs a new format.
+//! `write` and `read` have one function per kind of record, `signal` the texts of signals. Every writer keeps fields
+//! that it does not know, in the record itself and in its owners, its queue, its job and its quarantine. A new field
+//! anywhere else needs a new format.
 
 mod read;
 mod signal;
 mod write;
 
 use tenure_core::rules::{Event, Time, Value};
-use tenure_core::{Closing, HistoryEvent, JobState, Key, LeaseId, ResourceName, Wish};
+use tenure_core::{HistoryEvent, Key, LeaseId, ResourceName};
 
 pub(crate) use self::signal::{SentRecord, SentSignal, decode_signal, encode_signal};
 use super::backend::Text;
-use super::json::{Read, Reader, Writer};
+use super::json::{Reader, Writer};
 use crate::Error;
 
 /// The name of a record in a database, such as `resource/nightly-report` or `lease/00f3..`.
@@ -110,7 +110,7 @@ pub(crate) fn encode_event(event: &Event) -> Text {
         write.put("resource", event.resource.as_str());
         write.put("worker", event.worker.as_str());
         write.grant(event.grant);
-        write.put("what", happened_name(event.what));
+        write.put("what", event.what.record_name());
     });
     line.into()
 }
@@ -124,40 +124,11 @@ pub(crate) fn decode_event(at: Time, text: &str) -> Result<Event, Error> {
             resource: read.name("resource")?,
             worker: read.label("worker")?,
             grant: read.grant()?,
-            what: happened_of(&read.text("what")?)?,
+            what: read.known("what", HistoryEvent::of_record_name)?,
         })
     };
     read().map_err(|what: String| Error::corrupt(format!("a line of the history cannot be read: {what}")))
 }
-
-/// Two functions for an enum: from a variant to its name, and back.
-macro_rules! names {
-    ($name:ident $of:ident $type:ident $($text:literal $variant:ident)+) => {
-        #[allow(unreachable_patterns)] // Some of the enums are non-exhaustive.
-        fn $name(value: $type) -> &'static str {
-            match value {
-                $($type::$variant => $text,)+
-                _ => "unknown",
-            }
-        }
-
-        fn $of(text: &str) -> Read<$type> {
-            match text {
-                $($text => Ok($type::$variant),)+
-                other => Err(format!("{other:?} is not known")),
-            }
-        }
-    };
-}
-
-names!(wish_name wish_of Wish "lowered" Lowered "asked" Asked "evicted" Evicted);
-names!(closing_name closing_of Closing "left" Left "expired" Expired "proved" Proved);
-names!(state_name state_of JobState "running" Running "ran" Ran "failed" Failed "interrupted" Interrupted);
-names!(
-    happened_name happened_of HistoryEvent
-    "granted" Granted "released" Released "failed" Failed "stepped-down" SteppedDown "expired" Expired "died" Died
-    "evicted" Evicted
-);
 
 #[cfg(test)]
 mod tests {

@@ -152,6 +152,17 @@ impl<'a> Reader<'a> {
         self.value(name, "text")
     }
 
+    /// One of several names, each of which `of` knows.
+    pub(super) fn known<T>(&mut self, name: &str, of: fn(&str) -> Option<T>) -> Read<T> {
+        present(self.maybe_known(name, of)?, name)
+    }
+
+    pub(super) fn maybe_known<T>(&mut self, name: &str, of: fn(&str) -> Option<T>) -> Read<Option<T>> {
+        let known =
+            |text: String| of(&text).ok_or_else(|| format!("`{name}` is {text:?}, which is not known"));
+        self.maybe_text(name)?.map(known).transpose()
+    }
+
     /// Whatever it is, as it was written.
     pub(super) fn maybe_raw(&mut self, name: &str) -> Option<&'a str> {
         self.take(name)

@@ -6,11 +6,10 @@ use tenure_core::rules::{
     Ended, Info, Job, Lease, Meta, Owner, Quarantine, Resource, Run, Runs, SetBy, Time, TtlUse, Ttls, Waiter,
 };
 use tenure_core::{
-    Grant, Incarnation, JobCounts, JobRecord, LONGEST_TTL, Label, LeaseId, Metadata, Note, Notice,
-    Occurrence, Plan, ResourceName, Seq, StoreTime, Term, Ticket, Tickets, Token, WallTime,
+    Closing, Grant, Incarnation, JobCounts, JobRecord, JobState, LONGEST_TTL, Label, LeaseId, Metadata, Note,
+    Notice, Occurrence, Plan, ResourceName, Seq, StoreTime, Term, Ticket, Tickets, Token, WallTime, Wish,
 };
 
-use super::{closing_of, state_of, wish_of};
 use crate::store::json::{Read, Reader};
 
 impl Reader<'_> {
@@ -63,11 +62,11 @@ impl Reader<'_> {
             Ok(Notice {
                 resource: notice.name("resource")?,
                 token: Token(notice.number("token")?),
-                wish: wish_of(&notice.text("wish")?)?,
+                wish: notice.known("wish", Wish::of_record_name)?,
             })
         })?;
         let ended = self.maybe_part("ended", |ended| {
-            let why = closing_of(&ended.text("why")?)?;
+            let why = ended.known("why", Closing::of_record_name)?;
             Ok(Ended { at: ended.time("at")?, why, clean: ended.flag("clean")? })
         })?;
         Ok(Lease {
@@ -101,7 +100,7 @@ impl Reader<'_> {
                 grant: owner.grant()?,
                 lease: LeaseId(owner.hex("lease")?),
                 since: owner.time("since")?,
-                wish: owner.maybe_text("wish")?.map(|wish| wish_of(&wish)).transpose()?,
+                wish: owner.maybe_known("wish", Wish::of_record_name)?,
                 rest: owner.left_over(),
             })
         })?;
@@ -182,7 +181,7 @@ impl Reader<'_> {
             key_token: Token(self.number("key_token")?),
             worker: self.label("worker")?,
             began_at: WallTime::from_micros(self.number("began_at")?),
-            state: state_of(&self.text("state")?)?,
+            state: self.known("state", JobState::of_record_name)?,
             took: self.maybe_number("took_us")?.map(Duration::from_micros),
             missed: self.small("missed")?,
             skipped: self.small("skipped")?,

@@ -41,8 +41,8 @@ pub(crate) struct SentRecord {
     pub(crate) text: Text,
 }
 
-/// The text of a signal. If it would be longer than `most` bytes, the record in it is left out. `None` for a signal that is
-/// of no use without its record.
+/// The text of a signal. If it would be longer than `most` bytes, the record in it is left out. `None` for a signal
+/// that is of no use without its record.
 pub(crate) fn encode_signal(signal: &SentSignal, most: usize) -> Option<Text> {
     let write = |with_record: bool| {
         Writer::object(|write| match signal {

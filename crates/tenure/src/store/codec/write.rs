@@ -5,7 +5,6 @@ use std::time::Duration;
 use tenure_core::rules::{Info, Job, Lease, Meta, Resource, Rest, Runs, Time, Ttls};
 use tenure_core::{Grant, JobCounts, JobRecord};
 
-use super::{closing_name, state_name, wish_name};
 use crate::store::json::Writer;
 
 impl Writer {
@@ -62,7 +61,7 @@ impl Writer {
             self.list("notices", &lease.notices, |write, notice| {
                 write.put("resource", notice.resource.as_str());
                 write.put("token", notice.token.0);
-                write.put("wish", wish_name(notice.wish));
+                write.put("wish", notice.wish.record_name());
             });
         }
         if lease.more_notices {
@@ -71,7 +70,7 @@ impl Writer {
         if let Some(ended) = &lease.ended {
             self.part("ended", |write| {
                 write.time("at", ended.at);
-                write.put("why", closing_name(ended.why));
+                write.put("why", ended.why.record_name());
                 write.put("clean", ended.clean);
             });
         }
@@ -101,7 +100,7 @@ impl Writer {
             write.hex("lease", owner.lease.0);
             write.time("since", owner.since);
             if let Some(wish) = owner.wish {
-                write.put("wish", wish_name(wish));
+                write.put("wish", wish.record_name());
             }
             write.rest(&owner.rest);
         });
@@ -163,7 +162,7 @@ impl Writer {
         self.put("key_token", run.key_token.0);
         self.put("worker", run.worker.as_str());
         self.put("began_at", run.began_at.as_micros());
-        self.put("state", state_name(run.state));
+        self.put("state", run.state.record_name());
         if let Some(took) = run.took {
             self.span("took_us", took);
         }
