@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::message::{Closing, Grant, Leaving};
 use crate::names::{Label, Metadata, ResourceName};
 
-/// How many records a namespace keeps unless told otherwise.
+/// How many entries the history of a namespace keeps.
 pub const HISTORY: usize = 10_000;
 
 /// One resource as it stands.

@@ -45,8 +45,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// called again.
     fn listen(&self) -> Pending<'_, (Arc<dyn Subscriptions>, Signals)>;
 
-    /// Asked when somebody has just made the `meta` record of a new namespace: can the store show that it never lost any
-    /// data of this namespace, looking back `within`? If so, it grants at once; else after a quarantine.
+    /// Asked when somebody has just made the `meta` record of a new namespace: can the store show that it never lost
+    /// any data of this namespace, looking back `within`? If so, it grants at once; else after a quarantine.
     fn lost_nothing(&self, within: Duration) -> Pending<'_, bool>;
 
     /// What the store's configuration takes away from the promises, as of now.
@@ -67,13 +67,11 @@ pub trait Witness: fmt::Debug + Send + Sync {
     /// Ends the proof of life: the lease is closed, or was never opened.
     fn let_go(&self, lease: LeaseId);
 
-    /// Whether the worker of this lease is dead, looked at now, without waiting.
-    fn prove(&self, lease: LeaseId, info: &Text) -> Option<Proof>;
-
-    /// Watches the workers of these leases from now on, and no others. Who dies is told as soon as that is proved.
+    /// Watches the workers of these leases from now on, and no others. Each comes with the text of its proof of life.
     fn watch(&self, whom: Vec<(LeaseId, Text)>);
 
-    /// The deaths of those who are watched. Taken once.
+    /// Receives the death of each watched worker as soon as it is proved. Returns the receiver to the first caller
+    /// only.
     fn deaths(&self) -> Option<mpsc::UnboundedReceiver<Proof>>;
 
     /// The lock that proves the life of this lease's work, for another process that is to do it.

@@ -154,8 +154,8 @@ impl Listener {
     }
 }
 
-/// Does the I/O and checks the connection, until it is lost or nobody receives. Then the stream ends, because its sender
-/// is dropped.
+/// Does the I/O and checks the connection, until it is lost or nobody receives. Then the stream ends, because its
+/// sender is dropped.
 async fn run(listener: Arc<Listener>, mut connection: Connected, to: UnboundedSender<Heard>) {
     let receive = async {
         loop {

@@ -84,15 +84,6 @@ impl PostgresBackend {
         Ok(backend)
     }
 
-    /// The same, unless the tables and functions do not exist. Creates nothing.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub async fn find(url: &str, namespace: &Namespace) -> Result<Option<Self>, Error> {
-        let (backend, exists) = Self::prepare(url, namespace, Missing::Leave).await?;
-        Ok(exists.then_some(backend))
-    }
-
     /// The SQL that creates the tables and functions of a namespace, for those who apply it themselves. A worker then
     /// needs only the rights that stand as a comment at its end.
     ///
@@ -297,14 +288,6 @@ impl RecordStore<PostgresBackend> {
     /// As there.
     pub async fn open(url: &str, namespace: &Namespace) -> Result<Self, Error> {
         PostgresBackend::open(url, namespace).await.map(Self::new)
-    }
-
-    /// See [`PostgresBackend::find`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn find(url: &str, namespace: &Namespace) -> Result<Option<Self>, Error> {
-        Ok(PostgresBackend::find(url, namespace).await?.map(Self::new))
     }
 
     /// See [`PostgresBackend::schema`].

@@ -22,8 +22,8 @@ use crate::Error;
 
 /// How many connections a runtime keeps, and how many are made at the same time. Beyond it, requests share them.
 const KEPT: usize = 16;
-/// A connection that owes a reply for so long may hang: no further request is sent over it. Nor does a request wait longer
-/// for its turn to connect. Not shorter, because a busy machine would answer late replies with more connections.
+/// A connection that owes a reply for so long may hang: no further request is sent over it. Nor does a request wait
+/// longer for its turn to connect. Not shorter, because a busy machine would answer late replies with more connections.
 const SUSPICIOUS: Duration = Duration::from_millis(250);
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

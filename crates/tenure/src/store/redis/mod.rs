@@ -1,9 +1,9 @@
 //! `redis://`, `rediss://`, `redis+unix://`: records in a Redis server, from 6.2 on; Valkey speaks the same protocol.
 //!
-//! A record is a hash of its own. Each operation is one script, which Redis runs alone and as a whole, on the primary and
-//! with the server's clock. All keys and channels begin with `{NAMESPACE}:`, so that they lie in one slot of a cluster.
-//! The life of the server is its replication id: Redis draws a new one with every start, with or without its data, and
-//! whenever a server becomes the primary. Data that vanishes within a life (FLUSHALL) takes `meta` with it.
+//! A record is a hash of its own. Each operation is one script, which Redis runs alone and as a whole, on the primary
+//! and with the server's clock. All keys and channels begin with `{NAMESPACE}:`, so that they lie in one slot of a
+//! cluster. The life of the server is its replication id: Redis draws a new one with every start, with or without its
+//! data, and whenever a server becomes the primary. Data that vanishes within a life (FLUSHALL) takes `meta` with it.
 
 mod connection;
 mod error;
@@ -57,8 +57,6 @@ const OPENS_WITHIN: Duration = Duration::from_secs(5);
 const PAGE: usize = 250;
 /// A key that every namespace of earlier builds has.
 const EARLIER: &str = "state";
-/// How many entries the history of a namespace keeps, unless [`RedisBackend::history_limit`] says otherwise.
-const HISTORY_LIMIT: usize = tenure_core::HISTORY;
 
 /// A namespace of a Redis server.
 ///
@@ -68,7 +66,6 @@ pub struct RedisBackend {
     namespace: Namespace,
     /// `{NAMESPACE}:`, which all keys and channels begin with.
     prefix: String,
-    history_limit: usize,
     /// The life that the last reply showed.
     life: Mutex<Option<Incarnation>>,
 }
@@ -95,7 +92,6 @@ impl RedisBackend {
             connections: Connections::new(Url::parse(url)?),
             namespace: namespace.clone(),
             prefix: format!("{{{namespace}}}:"),
-            history_limit: HISTORY_LIMIT,
             life: Mutex::default(),
         };
         // Shows that scripts may run, and where the keys are.
@@ -106,12 +102,6 @@ impl RedisBackend {
             events::store(StoreChange::Warned(warning));
         }
         Ok(backend)
-    }
-
-    /// Keeps so many entries of the history.
-    #[must_use]
-    pub fn history_limit(self, entries: usize) -> Self {
-        Self { history_limit: entries, ..self }
     }
 
     fn describe(&self, doing: &str, failure: Failure) -> Error {
@@ -166,7 +156,7 @@ impl RedisBackend {
         let essential = changes.iter().any(|change| change.essential);
         arguments.push(format!("{:032x}", within.0));
         arguments.push(if essential { "1" } else { "0" });
-        arguments.push(self.history_limit.to_string());
+        arguments.push(tenure_core::HISTORY.to_string());
         for change in changes {
             arguments.change(change, &self.prefix);
         }
@@ -236,8 +226,8 @@ impl RedisBackend {
         }
     }
 
-    /// How many keys of the namespace exist, of those whose names are known, and what the server tells about itself. The
-    /// record of the namespace is not counted: it is there when somebody asks whether anything was lost.
+    /// How many keys of the namespace exist, of those whose names are known, and what the server tells about itself.
+    /// The record of the namespace is not counted: it is there when somebody asks whether anything was lost.
     async fn info(&self) -> Result<(usize, Info), Failure> {
         let mut keys = vec![self.key(EARLIER)];
         keys.extend(self.common_keys());

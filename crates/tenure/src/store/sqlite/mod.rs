@@ -40,13 +40,12 @@ use tokio::sync::mpsc;
 
 use self::connection::{Shared, Thread};
 use self::host::Host;
-use self::lock::Tried;
 use self::mailbox::{Mailbox, mailbox};
 use self::outbox::Outbox;
 use self::place::Place;
 use self::schema::{Durability, Present};
 pub(super) use self::url::Url;
-use self::witness::{Info, Watcher};
+use self::witness::Watcher;
 use super::backend::{
     Backend, Change, Commits, History, Listing, Page, Proof, Signals, Snapshot, Stored, Subscriptions, Text,
     Witness,
@@ -264,13 +263,6 @@ impl Witness for SqliteBackend {
         lock::let_go(&path);
         // An attempt to vouch that was given up may be under way, and take the lock once more.
         self.writes.post(move |_| lock::let_go(&path));
-    }
-
-    fn prove(&self, lease: LeaseId, info: &Text) -> Option<Proof> {
-        match witness::prove(&self.shared, lease, &Info::of(info)?) {
-            Tried::Won(lock) => Some(Proof { lease, held: lock.into() }),
-            Tried::Held | Tried::Missing => None,
-        }
     }
 
     fn watch(&self, whom: Vec<(LeaseId, Text)>) {

@@ -63,7 +63,7 @@ impl Info {
 }
 
 /// Tries to prove that the worker of this lease is dead. Does not wait.
-pub(super) fn prove(shared: &Shared, lease: LeaseId, info: &Info) -> Tried {
+fn prove(shared: &Shared, lease: LeaseId, info: &Info) -> Tried {
     let Some(lock) = info.lock else { return Tried::Missing };
     // Device numbers may change with a boot.
     let same_boot = info.boot == shared.host.boot;

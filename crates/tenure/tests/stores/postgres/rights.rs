@@ -95,7 +95,7 @@ async fn a_reader_with_the_documented_rights_sees_everything_and_changes_nothing
     run_a_job(&store, &holder).await;
 
     let reader = url.replace("postgres@", "reader@");
-    let found = PostgresStore::find(&reader, &name).await.expect("an answer").expect("it is there");
+    let found = PostgresStore::open(&reader, &name).await.expect("it is there");
 
     assert_eq!(found.read(None).await.expect("it may read")[0].owners.len(), 1);
     assert!(!found.history(None).await.expect("it may read").is_empty());

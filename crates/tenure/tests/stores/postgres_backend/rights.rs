@@ -71,7 +71,7 @@ async fn a_reader_can_read_and_listen_and_change_nothing() {
     set(&open(&url, &name).await, &lease(1), "x").await;
     let url = url.replace("postgres@", "reader@");
 
-    let backend = PostgresBackend::find(&url, &name).await.expect("an answer").expect("it is there");
+    let backend = open(&url, &name).await;
     let version = read(&backend, &lease(1)).await.version;
     backend.list(Listing::Leases, None).await.expect("it may list");
     backend.history(None, 9).await.expect("it may read the history");

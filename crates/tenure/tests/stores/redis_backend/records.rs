@@ -313,19 +313,19 @@ async fn the_history_is_told_oldest_first_of_all_or_of_one() {
 #[tokio::test]
 async fn the_history_keeps_the_newest_entries_only() {
     let server = Options::new().start();
-    let backend = open(&server.url()).await.history_limit(100);
-    for index in 0..300 {
-        let mut appended = Change::default();
-        appended.history.push(entry(if index % 2 == 0 { "even" } else { "odd" }, &index.to_string()));
-        apply(&backend, appended).await;
+    let backend = open(&server.url()).await;
+    for batch in 0..41 {
+        let entries = (batch * 250..(batch + 1) * 250)
+            .map(|index| entry(if index % 2 == 0 { "even" } else { "odd" }, &index.to_string()));
+        apply(&backend, Change { history: entries.collect(), ..Change::default() }).await;
     }
 
-    let all: Vec<String> = (200..300).map(|index| index.to_string()).collect();
-    assert_eq!(history(&backend, None, 1000).await, all);
-    let odd: Vec<String> = (201..300).step_by(2).map(|index| index.to_string()).collect();
-    assert_eq!(history(&backend, Some("odd"), 1000).await, odd);
-    assert_eq!(server.command(&["XLEN", "{tenure}:history/all"]), Reply::Number(100));
-    assert_eq!(server.command(&["ZCARD", "{tenure}:history/names"]), Reply::Number(100));
+    let all: Vec<String> = (250..10_250).map(|index| index.to_string()).collect();
+    assert_eq!(history(&backend, None, 20_000).await, all);
+    let odd: Vec<String> = (251..10_250).step_by(2).map(|index| index.to_string()).collect();
+    assert_eq!(history(&backend, Some("odd"), 20_000).await, odd);
+    assert_eq!(server.command(&["XLEN", "{tenure}:history/all"]), Reply::Number(10_000));
+    assert_eq!(server.command(&["ZCARD", "{tenure}:history/names"]), Reply::Number(10_000));
 }
 
 #[tokio::test]

@@ -56,6 +56,8 @@ async fn tls_works_with_the_authority_that_the_url_names_and_is_verified() {
     assert!(unavailable(secure).await.contains("does it speak TLS there?"));
 }
 
+const HISTORY: &str = "{tenure}:history/all";
+
 /// The least rights that the backend needs.
 const RULE: &str = "on >PASSWORD resetkeys ~{tenure}:* resetchannels &{tenure}:* -@all \
     +evalsha +eval +info +time +ping +publish +subscribe +unsubscribe +exists +del +hget +hmget +hset \
@@ -66,6 +68,10 @@ fn with_rights(rule: &str) -> (Redis, String) {
     let mut words = vec!["ACL", "SETUSER", "tenure"];
     words.extend(rule.split_whitespace());
     assert_eq!(server.command(&words).text(), "OK");
+    // As many entries as the history keeps, so that the next one removes the oldest.
+    let fill =
+        "for _ = 1, 10000 do redis.call('XADD', KEYS[1], '*', 'resource', 'z', 'at', '1', 'text', 'x') end";
+    server.command(&["EVAL", fill, "1", HISTORY]);
     let url = format!("redis://tenure:PASSWORD@127.0.0.1:{}", server.port());
     (server, url)
 }
@@ -87,7 +93,7 @@ async fn use_everything(backend: &RedisBackend) -> Result<(), Error> {
     subscriptions.forget(&Channel::new("c"));
     backend.list(Listing::Leases, None).await?;
     backend.history(None, 10).await?;
-    assert_eq!(backend.history(Some(&name("a")), 10).await?.entries.len(), 1);
+    assert_eq!(backend.history(Some(&name("a")), 10).await?.entries.len(), 2);
     backend.lost_nothing(Duration::ZERO).await?;
     backend.safety().await.map(drop)
 }
@@ -95,13 +101,14 @@ async fn use_everything(backend: &RedisBackend) -> Result<(), Error> {
 #[tokio::test]
 async fn with_the_least_rights_everything_works() {
     let (server, url) = with_rights(RULE);
-    let backend = open(&url).await.history_limit(1);
+    let backend = open(&url).await;
 
     use_everything(&backend).await.unwrap_or_else(|error| panic!("{}", chain(&error)));
 
     until("the channel is forgotten", || server.command(&["PUBSUB", "CHANNELS"]) == Reply::List(Vec::new()))
         .await;
     assert_eq!(server.command(&["ACL", "LOG"]), Reply::List(Vec::new()));
+    assert_eq!(server.command(&["XLEN", HISTORY]), Reply::Number(10_000));
 }
 
 #[tokio::test]
@@ -111,7 +118,7 @@ async fn without_any_of_them_something_is_refused_and_no_record_is_half_written(
     for right in rights.filter(|right| !["ping", "unsubscribe"].contains(right)) {
         let (server, url) = with_rights(&format!("{RULE} -{right}"));
         let told = match RedisBackend::open(&url, &Namespace::default()).await {
-            Ok(backend) => use_everything(&backend.history_limit(1)).await.expect_err(right),
+            Ok(backend) => use_everything(&backend).await.expect_err(right),
             Err(error) => error,
         };
         assert_eq!(told.kind(), Kind::Refused, "{right}: {}", chain(&told));

@@ -38,7 +38,7 @@ async fn a_kill_is_told_within_milliseconds() {
     let store = open(&folder.file());
     let mut child = Process::start("worker", &folder.file());
     let mut deaths = watch(&store, child.info());
-    assert!(is_quiet(&mut deaths).await && witness(&store).prove(LEASE, &child.info()).is_none());
+    assert!(is_quiet(&mut deaths).await);
 
     child.child.signal(UnixSignal::KILL);
     let killed_at = Instant::now();
@@ -60,20 +60,21 @@ async fn a_death_before_anybody_watched_is_proved_at_once_and_to_one_at_a_time()
     let info = child.info();
     child.child.kill();
 
-    let proof = witness(&store).prove(LEASE, &info).expect("it is dead");
-    assert!(witness(&other).prove(LEASE, &info).is_none());
-    let mut deaths = watch(&other, info.clone());
-    assert!(is_quiet(&mut deaths).await);
+    let mut first = watch(&store, info.clone());
+    let proof = next(&mut first).await;
+    let mut second = watch(&other, info);
+    assert!(is_quiet(&mut second).await && is_quiet(&mut first).await);
     drop(proof);
 
-    let told = next(&mut deaths).await;
-    assert!(witness(&store).prove(LEASE, &info).is_none());
-    drop(told);
-    // Its lease may not have been ended with that proof.
-    drop(next(&mut deaths).await);
-    witness(&other).watch(Vec::new());
-    while !is_quiet(&mut deaths).await {}
-    assert!(witness(&store).prove(LEASE, &info).is_some());
+    // Its lease may not have been ended with that proof, so both go on trying.
+    let proof = tokio::select! {
+        Some(proof) = first.recv() => proof,
+        Some(proof) = second.recv() => proof,
+        () = tokio::time::sleep(LIMIT) => panic!("nobody proves it"),
+    };
+    assert!(is_quiet(&mut second).await && is_quiet(&mut first).await);
+    drop((first, proof));
+    drop(next(&mut second).await);
 }
 
 #[tokio::test]
@@ -85,7 +86,7 @@ async fn as_long_as_a_helper_has_the_lock_nobody_is_called_dead() {
     let mut deaths = watch(&store, child.info());
 
     child.child.kill();
-    assert!(is_quiet(&mut deaths).await && witness(&store).prove(LEASE, &child.info()).is_none());
+    assert!(is_quiet(&mut deaths).await);
     kill_process(Pid::from_raw(helper).expect("a pid"), UnixSignal::KILL).expect("it can be killed");
 
     assert_eq!(next(&mut deaths).await.lease, LEASE);
@@ -103,7 +104,6 @@ async fn another_file_at_the_path_of_the_lock_proves_nothing() {
     std::fs::rename(&lock, &kept).expect("moved");
     std::fs::write(&lock, "").expect("another file");
 
-    assert!(witness(&store).prove(LEASE, &child.info()).is_none());
     let mut deaths = watch(&store, child.info());
     assert!(is_quiet(&mut deaths).await);
     // Nor does it when the process is gone: that lock may have been given to another process.
@@ -130,9 +130,12 @@ async fn after_a_reboot_the_inode_alone_names_the_file() {
         info.to_string().into()
     };
 
-    assert!(witness(&store).prove(LEASE, &with("", 0)).is_none(), "within a boot it is another file");
-    assert!(witness(&store).prove(LEASE, &with("before", 1)).is_none());
-    assert!(witness(&store).prove(LEASE, &with("before", 0)).is_some());
+    let mut deaths = watch(&store, with("", 0));
+    assert!(is_quiet(&mut deaths).await, "within a boot it is another file");
+    witness(&store).watch(vec![(LEASE, with("before", 1))]);
+    assert!(is_quiet(&mut deaths).await);
+    witness(&store).watch(vec![(LEASE, with("before", 0))]);
+    assert_eq!(next(&mut deaths).await.lease, LEASE);
 }
 
 #[tokio::test]
@@ -157,7 +160,7 @@ async fn without_proof_nobody_is_called_dead() {
 
     child.child.kill();
 
-    assert!(is_quiet(&mut deaths).await && witness(&store).prove(LEASE, &child.info()).is_none());
+    assert!(is_quiet(&mut deaths).await);
     let without = SqliteBackend::open_without_proof(folder.file(), &Namespace::default()).expect("it opens");
     witness(&without).vouch(new_lease()).await.expect("a text");
     assert!(witness(&without).share_lock(LEASE).expect("an answer").is_none());
@@ -191,11 +194,10 @@ async fn a_proof_of_life_is_the_same_whenever_it_is_asked_for_and_outlives_the_s
     drop(store);
 
     // The work may still run: this process has not let it go.
-    assert!(witness(&other).prove(lease, &info).is_none());
+    assert!(witness(&other).share_lock(lease).expect("an answer").is_some());
     assert_eq!(witness(&other).vouch(lease).await.expect("a text"), info);
     witness(&other).let_go(lease);
     assert!(witness(&other).share_lock(lease).is_err());
-    assert!(witness(&other).prove(lease, &info).is_some());
 }
 
 #[tokio::test]
@@ -220,16 +222,20 @@ async fn an_attempt_to_vouch_that_was_given_up_leaves_no_lock() {
 async fn a_text_that_is_not_ours_proves_nothing() {
     let folder = Folder::new();
     let store = open(&folder.file());
-    let lease = new_lease();
-    let info = witness(&store).vouch(lease).await.expect("a text");
-    witness(&store).let_go(lease);
-    // So that the lock could be won.
-    assert!(witness(&store).prove(lease, &info).is_some());
+    let mut child = Process::start("worker", &folder.file());
+    let info = child.info();
+    child.child.kill();
+    let mut deaths = watch(&store, info.clone());
+    assert_eq!(next(&mut deaths).await.lease, LEASE);
+    witness(&store).watch(Vec::new());
+    while !is_quiet(&mut deaths).await {}
 
     for text in ["", "null", "[]", "{\"lock\":{\"dev\":0,\"ino\":0}}", &"[".repeat(100_000)] {
-        assert!(witness(&store).prove(lease, &text.into()).is_none(), "{text:.50}");
+        witness(&store).watch(vec![(LEASE, text.into())]);
+        assert!(is_quiet(&mut deaths).await, "{text:.50}");
     }
-    assert!(witness(&store).prove(new_lease(), &info).is_none(), "it is another lease's");
+    witness(&store).watch(vec![(new_lease(), info)]);
+    assert!(is_quiet(&mut deaths).await, "it is another lease's");
 }
 
 #[tokio::test]
