@@ -140,8 +140,8 @@ pub struct Answer {
 pub struct Stamp {
     /// The store's clock when it applied the request: by this it decided.
     pub now: StoreTime,
-    /// The store's clock when it made the answer: from this on spans are counted, and by this the worker watches the clock.
-    /// The same as `now` where nothing takes long in between.
+    /// The store's clock when it made the answer: from this on spans are counted, and by this the worker watches the
+    /// clock. The same as `now` where nothing takes long in between.
     pub shown: StoreTime,
     /// Which life of the store this is.
     pub incarnation: Incarnation,

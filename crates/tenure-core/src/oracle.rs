@@ -1,7 +1,7 @@
 //! The rules written a second time, for tests only: as one type that knows everything and needs no records.
 //!
-//! The shipped rules ([`crate::rules`]) are compared with it. Time, wall clock and incarnation come in as data, and each
-//! operation is one atomic step.
+//! The shipped rules ([`crate::rules`]) are compared with it. Time, wall clock and incarnation come in as data, and
+//! each operation is one atomic step.
 
 mod history;
 mod jobs;

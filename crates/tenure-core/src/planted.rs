@@ -58,8 +58,8 @@ pub enum Bug {
     FullQueueIsWritten,
     /// Renewals and grants do not expect the record of the namespace.
     MetaNotExpected,
-    /// A ticket that is found under the own lease counts, although nobody has looked at the record of the namespace since
-    /// it was taken.
+    /// A ticket that is found under the own lease counts, although nobody has looked at the record of the namespace
+    /// since it was taken.
     FoundCounts,
     /// An owner that was not told of a wish is not told again.
     WishWithoutKnock,
@@ -85,7 +85,8 @@ pub enum Bug {
     VersionsAreCounters,
     /// A lease that was seen while the store's clock was back looks old when the clock is right again.
     ClockSeenBack,
-    /// Whoever tells an owner something writes its lease with the time that the renewal counts for while the clock is back.
+    /// Whoever tells an owner something writes its lease with the time that the renewal counts for while the clock is
+    /// back.
     NoticeAgesLease,
     /// Whoever raises the longest ttl writes the quarantine with the time that it counts for while the clock is back.
     NewTtlAgesQuarantine,

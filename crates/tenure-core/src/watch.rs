@@ -99,8 +99,8 @@ impl Watch {
         if self.seen.back().is_none_or(|last| !last.leads_to(&answer, longest)) {
             self.watching_since = Some(now);
         } else if longest > self.longest {
-            // What was seen before the answers that are kept is forgotten: it does not count for a longer lease. Neither
-            // does what was before a gap among them.
+            // What was seen before the answers that are kept is forgotten: it does not count for a longer lease.
+            // Neither does what was before a gap among them.
             if let (Some(first), Some(since)) = (self.seen.front(), self.watching_since)
                 && first.first_at.has_surely_reached(since)
             {

@@ -2,12 +2,12 @@
 //!
 //! [`Client::begin`] makes an [`Operation`] of a request. [`Client::step`] says what to do next: read records, commit
 //! changes, wait, or return the reply. The caller does that and hands the result back to [`Client::read`] or
-//! [`Client::committed`]. The caller may drop an operation at any time. A commit under way is then in doubt, and the client
-//! remembers that.
+//! [`Client::committed`]. The caller may drop an operation at any time. A commit under way is then in doubt, and the
+//! client remembers that.
 //!
-//! The parts: `cache` keeps the records, `own_lease` what was done under a lease of this process, `operation` one request
-//! on its way. `contact`, `decide`, `held` and `send` find the next step; `answer` makes the reply. The rules themselves do
-//! not belong here: see `leases`, `tickets`, `jobs` and `operators`.
+//! The parts: `cache` keeps the records, `own_lease` what was done under a lease of this process, `operation` one
+//! request on its way. `contact`, `decide`, `held` and `send` find the next step; `answer` makes the reply. The rules
+//! themselves do not belong here: see `leases`, `tickets`, `jobs` and `operators`.
 
 mod answer;
 mod cache;
@@ -192,8 +192,8 @@ impl Client {
         }
     }
 
-    /// Part of the result of [`Step::Read`] or [`Step::Commit`]: the record of this resource is damaged, or a newer version
-    /// of the library wrote it. Returns whether the request can go on without it.
+    /// Part of the result of [`Step::Read`] or [`Step::Commit`]: the record of this resource is damaged, or a newer
+    /// version of the library wrote it. Returns whether the request can go on without it.
     pub fn unreadable(&mut self, op: &mut Operation, resource: &ResourceName) -> bool {
         let goes_on = match &op.act {
             Act::Call(request, _) => match &request.call {

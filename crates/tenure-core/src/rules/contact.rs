@@ -7,8 +7,8 @@ use super::keys::Key;
 use super::records::{Meta, Quarantine, Record, Rest};
 use crate::message::{Incarnation, Token};
 
-/// What a process knows of the data that a store had before, while somebody may still rely on what they said: in another
-/// life, or in the same one if they were wiped.
+/// What a process knows of the data that a store had before, while somebody may still rely on what they said: in
+/// another life, or in the same one if they were wiped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Before {
     pub(super) life: Incarnation,
@@ -41,7 +41,8 @@ pub(super) fn arrive(record: &Record, life: Incarnation, arrival: &Arrival) -> O
     let brought = before.map_or(Duration::ZERO, |before| before.longest);
     let quarantine = |from| Some(Quarantine { since: None, mark: arrival.mark, from, rest: Rest::new() });
     let meta = match (record.meta(), before) {
-        // Also in a store that has lost nothing: it is asked when this stands. An earlier answer might be untrue by then.
+        // Also in a store that has lost nothing: it is asked when this stands. An earlier answer might be untrue by
+        // then.
         (None, before) => Meta {
             life,
             longest: brought.max(arrival.known),

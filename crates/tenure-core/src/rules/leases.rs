@@ -118,7 +118,8 @@ fn note_ttl(
     }
     let noted = noted.is_some();
     use_ttl(&mut ttls, ttl);
-    // One that is not noted may be about to be forgotten: whoever does that must not find the namespace's record unchanged.
+    // One that is not noted may be about to be forgotten: whoever does that must not find the namespace's record
+    // unchanged.
     if noted && longest == meta.longest {
         let change = Change::of(Key::Ttls, record.version, ttls);
         return Some(change.expecting(Key::Meta, meta_record.version));
@@ -146,9 +147,9 @@ fn use_ttl(ttls: &mut Ttls, ttl: Duration) {
 }
 
 /// Forgets ttls that no lease uses and that were noted more than an hour ago, in two steps with a look at all leases
-/// before each: first they are no longer noted, then the longest ttl falls. Whoever opens a lease notes its ttl again if it
-/// finds it missing; whoever found it noted has opened its lease before the second look. Those in use are noted again, so
-/// that nobody looks for another hour.
+/// before each: first they are no longer noted, then the longest ttl falls. Whoever opens a lease notes its ttl again
+/// if it finds it missing; whoever found it noted has opened its lease before the second look. Those in use are noted
+/// again, so that nobody looks for another hour.
 pub(super) fn drop_unused(view: &View<'_>, looked: &LookedAtLeases) -> Option<Change> {
     let (meta_record, meta) = view.meta()?;
     let record = view.get(&Key::Ttls)?;
@@ -266,8 +267,8 @@ pub(super) fn end_run_out(view: &View<'_>, id: LeaseId) -> Option<Change> {
     Some(Change { essential: true, urgent: true, ..change })
 }
 
-/// Writes a lease that a resource names and that does not exist. It runs out like any other, and its worker does not get it
-/// back: nobody knows what else was lost with it.
+/// Writes a lease that a resource names and that does not exist. It runs out like any other, and its worker does not
+/// get it back: nobody knows what else was lost with it.
 pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
     let (_, meta) = view.meta()?;
     let label = Label::new("unknown").ok()?;
@@ -302,8 +303,8 @@ pub(super) fn rewritten(
     Change { signals, ..Change::of(Key::Lease(id), record.version, lease) }
 }
 
-/// Deletes a lease that ended long ago, with what its worker said; ends one that ran out long ago. Nobody else looks at one
-/// that owns nothing.
+/// Deletes a lease that ended long ago, with what its worker said; ends one that ran out long ago. Nobody else looks at
+/// one that owns nothing.
 pub(super) fn sweep(view: &View<'_>, id: LeaseId) -> Decision<()> {
     let (lease_key, info_key) = (Key::Lease(id), Key::Info(id));
     let (Some(record), Some(info)) = (view.get(&lease_key), view.get(&info_key)) else {

@@ -1,8 +1,8 @@
 //! Claims and releases: the two rules about tickets.
 //!
-//! Both work on a `draft` of the resource. `reap` frees the tickets of dead owners, `grant` gives a ticket or a place in the
-//! queue, `turn` says whose turn it is, `wake` tells waiters and owners. Leases do not belong here, except as a reason to
-//! free a ticket.
+//! Both work on a `draft` of the resource. `reap` frees the tickets of dead owners, `grant` gives a ticket or a place
+//! in the queue, `turn` says whose turn it is, `wake` tells waiters and owners. Leases do not belong here, except as a
+//! reason to free a ticket.
 
 mod draft;
 mod grant;

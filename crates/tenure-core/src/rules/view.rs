@@ -90,8 +90,8 @@ impl<'a> View<'a> {
         if self.planted.has(Bug::BoundAlone) {
             return Some(self.judged_by.unwrap_or(now));
         }
-        // The clock was back, and the record's times were lowered to what it showed. When it goes forward again they must not
-        // look older than they are: they have aged only by what our own clock has counted since.
+        // The clock was back, and the record's times were lowered to what it showed. When it goes forward again they
+        // must not look older than they are: they have aged only by what our own clock has counted since.
         let since = record.seen.turned_back.map(|(least, at)| least + self.at.shortest_since(at));
         let since = since.filter(|_| !self.planted.has(Bug::ClockSeenBack));
         let now = since.map_or(now, |since| since.min(now));

@@ -1,13 +1,13 @@
-//! The smallest cases, exhaustively: every order of events that a few workers, a store and a bounded number of faults can
-//! come to. It drives the `Worker` and the `rules::Client` that are shipped, over a store of records that decides
+//! The smallest cases, exhaustively: every order of events that a few workers, a store and a bounded number of faults
+//! can come to. It drives the `Worker` and the `rules::Client` that are shipped, over a store of records that decides
 //! nothing. What the simulation finds by chance in long runs, this finds by completeness in short ones. req: H10
 //!
 //! What is looked at: S1 (at most K believe, no two in one ticket, in every state and again when the store grants), S2
 //! (tokens increase over every grant), S3 (nobody works on a ticket that the store grants to another, and no lease is
 //! ended while its worker trusts it), S5 (work has ended before its ticket is released or its lease closed), S6 (no
 //! ownership is taken up twice, no ended lease is written, nobody that has left is given a ticket), L1 (nobody that has
-//! left keeps one), L4 (no work starts beside the old one), and that every request comes to an end. That a take-over and a hand-over *can* be reached is
-//! checked as well, so that the promises are not kept by idleness.
+//! left keeps one), L4 (no work starts beside the old one), and that every request comes to an end. That a take-over
+//! and a hand-over *can* be reached is checked as well, so that the promises are not kept by idleness.
 //!
 //! What makes it finite, and what is therefore not seen here:
 //! - Time stands still while things happen and then goes on by a quantum, a sixth of the ttl (or to the end of an
@@ -15,22 +15,22 @@
 //!   quanta is done at the second.
 //! - It begins with open leases ([`Begin`]), all opened at the same time, so that their renewals meet. There is one
 //!   resource.
-//! - All clocks run at one rate and nobody draws jitter. Drift and suspend are left to the simulation. So the timing is as
-//!   tight as can be: a trust of 0.98 ttl.
-//! - A message arrives within the quantum in which it was sent, unless a fault holds it up; then it arrives at any later
-//!   time, or never: so a loss is a fault of that kind, too.
+//! - All clocks run at one rate and nobody draws jitter. Drift and suspend are left to the simulation. So the timing is
+//!   as tight as can be: a trust of 0.98 ttl.
+//! - A message arrives within the quantum in which it was sent, unless a fault holds it up; then it arrives at any
+//!   later time, or never: so a loss is a fault of that kind, too.
 //! - [`Order::Any`] delivers commits, answers, hints and wake-ups in every order; a read is one step with the decision
 //!   before it. In [`Order::Commits`] a commit, its answer and the reads up to the next commit are one step. In
-//!   [`Order::Prompt`], for the larger cases, a worker does what is due as soon as time goes on, and a request is one step
-//!   with all of its reads and commits; only a fault, out of the bounded number, comes between them.
+//!   [`Order::Prompt`], for the larger cases, a worker does what is due as soon as time goes on, and a request is one
+//!   step with all of its reads and commits; only a fault, out of the bounded number, comes between them.
 //! - Records that watchers of a store without a clock are told of arrive at once. A hint brings its record along.
 //! - A store that falls back falls back to its data as of the beginning. A link that is cut loses what is under way.
-//! - Work that was told to stop at once does so before time goes on, which is what the margin is for; work that was told
-//!   gently takes as long as it likes. Work does not end by itself.
-//! - Operators act in one step, or stop after the first record. Evictions are not combined with a store that loses data:
-//!   it may lose the eviction, and an eviction is the exception to S1.
-//! - On a store that writes one by one, nobody leaves while the store falls back. Such a store cannot compare its lives: a
-//!   commit of the life before that comes very late may give a ticket to a worker that has left.
+//! - Work that was told to stop at once does so before time goes on, which is what the margin is for; work that was
+//!   told gently takes as long as it likes. Work does not end by itself.
+//! - Operators act in one step, or stop after the first record. Evictions are not combined with a store that loses
+//!   data: it may lose the eviction, and an eviction is the exception to S1.
+//! - On a store that writes one by one, nobody leaves while the store falls back. Such a store cannot compare its
+//!   lives: a commit of the life before that comes very late may give a ticket to a worker that has left.
 //! - The store's clock steps only where no newcomer comes after it, which is what `Clock::Sane` assumes.
 //! - A state is remembered by a hash of 64 bits: two that share one would be taken for one.
 

@@ -1,7 +1,8 @@
 //! What makes states few and small: parts that are shared and hashed once, without the names of versions.
 //!
-//! Versions are drawn at random, and nobody looks at more than whether two of them are the same. So two states that differ
-//! only in what their versions are called are one: in the hash of a state each version counts as its place among them.
+//! Versions are drawn at random, and nobody looks at more than whether two of them are the same. So two states that
+//! differ only in what their versions are called are one: in the hash of a state each version counts as its place among
+//! them.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;

@@ -476,8 +476,8 @@ impl World {
         }
     }
 
-    /// Nobody is given what it has said that it does not want. A store that does not compare its lives may do so when it has
-    /// fallen back; whoever looks then finds it.
+    /// Nobody is given what it has said that it does not want. A store that does not compare its lives may do so when
+    /// it has fallen back; whoever looks then finds it.
     fn seated(&mut self, plan: &Plan, to: usize, grant: Grant) {
         if self.store.life() != Incarnation(1) && !plan.capabilities().together {
             return;

@@ -22,8 +22,8 @@ pub(crate) struct Actor {
     pub(crate) crashed: bool,
     /// What came while it stood still.
     pub(crate) backlog: Vec<News>,
-    /// The process that it is in. What that has seen of the store, its clocks and its faults are the same for all workers
-    /// in it.
+    /// The process that it is in. What that has seen of the store, its clocks and its faults are the same for all
+    /// workers in it.
     pub(crate) process: usize,
     /// What it asks of the store, by a number of its own.
     pub(crate) asking: BTreeMap<u64, Box<Asking>>,

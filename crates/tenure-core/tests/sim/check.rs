@@ -49,7 +49,8 @@ pub(crate) struct Checker {
     tracks: BTreeMap<ResourceName, Track>,
     /// The store may write down grants that never count: terms may be left out, and grants be seen late.
     ghosts: bool,
-    /// A life of the store may come back: whoever gave up an ownership because another life did not know it may take it up again.
+    /// A life of the store may come back: whoever gave up an ownership because another life did not know it may take it
+    /// up again.
     pub(crate) lives_return: bool,
     pub(crate) violation: Option<Violation>,
     pub(crate) grants: u64,

@@ -129,7 +129,8 @@ fn every_planted_bug_is_found_by_its_seed() {
     assert!(unfound.is_empty(), "not found; search with scripts/sim --search: {unfound:?}");
 }
 
-/// Looks for seeds that show the bugs, and prints them as lines for the file of known seeds. Those that are elusive may stay so.
+/// Looks for seeds that show the bugs, and prints them as lines for the file of known seeds. Those that are elusive may
+/// stay so.
 #[test]
 #[ignore = "thousands of seeds: scripts/sim --search runs it"]
 fn search_for_planted_bugs() {

@@ -45,8 +45,8 @@ impl Setting {
         let grants = number("TENURE_SIM_GRANTS");
         let limit = Duration::from_secs(number("TENURE_SIM_SECONDS").unwrap_or(3600));
         let at_least = grants.map(|grants| (grants, grants / 5, limit));
-        // Some of them are seen in one of several thousand worlds, by chance: where a change of the simulation makes other worlds
-        // of the seeds, they have to be looked for anew.
+        // Some of them are seen in one of several thousand worlds, by chance: where a change of the simulation makes
+        // other worlds of the seeds, they have to be looked for anew.
         Self { first, seeds, bug_seeds: number("TENURE_SIM_BUG_SEEDS").unwrap_or(60_000), at_least }
     }
 }

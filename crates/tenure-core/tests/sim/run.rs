@@ -146,8 +146,8 @@ fn hand_over(world: &mut World) -> bool {
     world.worker_gets(owner, Input::StepDown(resource.clone()));
     let started = await_start(world, &resource, world.at + 500 * MILLI);
     let released = world.released_at.get(&resource).copied().unwrap_or_default();
-    // Release, hint, claim, grant; and one round trip more if a claim was under way when the hint came, one if the hint did
-    // not bring the record, and one where a grant has to be verified.
+    // Release, hint, claim, grant; and one round trip more if a claim was under way when the hint came, one if the hint
+    // did not bring the record, and one where a grant has to be verified.
     let verified = if world.plan.together { 0 } else { 4 * HOP };
     demand(world, "L1", Some(&next), released + 8 * HOP + verified, &started);
     true

@@ -236,7 +236,8 @@ impl Store {
         (Fate::Done(stamp), applied)
     }
 
-    /// A quarantine lasts for the longest ttl, by any clock; that of a new namespace ends at once if nothing was ever lost.
+    /// A quarantine lasts for the longest ttl, by any clock; that of a new namespace ends at once if nothing was ever
+    /// lost.
     fn note_quarantine(&mut self, at: Real, after: &Meta) -> Option<String> {
         if let Some(quarantine) = &after.quarantine {
             self.quarantines.entry(quarantine.mark).or_insert(at);

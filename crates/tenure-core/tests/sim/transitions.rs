@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use tenure_core::rules::{Event, MOST_WAITERS, Owner, Resource, Waiter};
 use tenure_core::{HistoryEvent, LeaseId, Ticket};
 
-/// Which promise this change of a resource breaks, and how. The history is judged only where it is written together with
-/// the records.
+/// Which promise this change of a resource breaks, and how. The history is judged only where it is written together
+/// with the records.
 pub(crate) fn mistake(
     before: Option<&Resource>,
     after: &Resource,

@@ -30,7 +30,8 @@ pub(crate) struct Trouble {
     grown: u64,
     /// The clock is back or ahead for a moment.
     blink: bool,
-    /// Who knows the longest ttl and tells it to a store that has lost everything: nothing happens to this process until then.
+    /// Who knows the longest ttl and tells it to a store that has lost everything: nothing happens to this process
+    /// until then.
     witness: Option<(usize, Real)>,
     /// The new primary of the store, while the old one goes on.
     new_primary: Option<(Box<Store>, Marks)>,
@@ -286,8 +287,8 @@ impl World {
         self.trouble.lives
     }
 
-    /// Older data must know of every ttl that somebody relies on: that of a lease which was opened since is unknown to all but
-    /// its worker, and no quarantine could be long enough.
+    /// Older data must know of every ttl that somebody relies on: that of a lease which was opened since is unknown to
+    /// all but its worker, and no quarantine could be long enough.
     fn may_fall_back(&self) -> bool {
         let known = |actor: &Actor| match actor.worker.lease().filter(|_| !actor.crashed) {
             Some(lease) => self.store.would_know(lease, actor.timing.ttl()),
@@ -296,8 +297,8 @@ impl World {
         self.store.snapshot.is_some() && self.actors.iter().all(known)
     }
 
-    /// Where leases are of different length, a store that has lost everything learns of the longest only from those who know it.
-    /// One of them renews its lease soon.
+    /// Where leases are of different length, a store that has lost everything learns of the longest only from those who
+    /// know it. One of them renews its lease soon.
     fn finds_witness(&mut self) -> bool {
         if self.plan.ttls.len() == 1 {
             return true;
@@ -358,8 +359,8 @@ impl World {
         self.after_random(2 * self.plan.longest(), Event::Ping);
     }
 
-    /// The old primary is gone, and all go to the new one. Whoever has heard from the old one lately has to be there: nobody else
-    /// can know for how long others rely on it.
+    /// The old primary is gone, and all go to the new one. Whoever has heard from the old one lately has to be there:
+    /// nobody else can know for how long others rely on it.
     pub(crate) fn old_primary_ends(&mut self) {
         let all = (0..self.actors.len()).filter(|index| !self.actors[*index].crashed);
         let ready = |index: usize| {
@@ -442,8 +443,8 @@ impl World {
         self.after(span, Event::ClockRight(-by));
     }
 
-    /// Everybody has just looked when the clock goes back, something is done while it is back, and everybody looks again when it
-    /// is right.
+    /// Everybody has just looked when the clock goes back, something is done while it is back, and everybody looks
+    /// again when it is right.
     fn blink_scene(&mut self) {
         let longest = self.plan.longest();
         let grows = self.plan.growth > 0 && !self.store.down && self.rng.chance(500);
@@ -486,8 +487,8 @@ impl World {
         }
     }
 
-    /// The clock is as it was before. If it was back, and a lease or a quarantine counts from then, not before everybody could
-    /// have seen it: else they would be over too soon for whoever did not.
+    /// The clock is as it was before. If it was back, and a lease or a quarantine counts from then, not before
+    /// everybody could have seen it: else they would be over too soon for whoever did not.
     pub(crate) fn clock_right(&mut self, by: i64) {
         if self.calm {
             return;

@@ -314,7 +314,8 @@ impl World {
         }
     }
 
-    /// Nobody ends a lease that its worker relies on. Where the store cannot compare its life it may have lost the renewal.
+    /// Nobody ends a lease that its worker relies on. Where the store cannot compare its life it may have lost the
+    /// renewal.
     fn see_end(&mut self, lease: LeaseId) {
         let relies = |actor: &Actor| {
             let trusts = actor.trust.is_some_and(|until| !actor.moment(self.at).has_reached(until));
@@ -363,8 +364,8 @@ impl World {
         }
     }
 
-    /// Every grant is checked when the store makes it: by then, whoever had the ticket must have stopped. Where the store
-    /// cannot compare all that a grant expects, it is one only when its worker takes it up.
+    /// Every grant is checked when the store makes it: by then, whoever had the ticket must have stopped. Where the
+    /// store cannot compare all that a grant expects, it is one only when its worker takes it up.
     fn see_grant(&mut self, actor: usize, event: &Past) {
         if event.what == HistoryEvent::Granted && self.plan.together {
             let record = self.store.resource(&event.resource);

@@ -1,5 +1,5 @@
-//! URLs of stores, by the million: told apart by their schemes, and the path of a file taken as it is. Records and signals:
-//! what is understood is written as it was read.
+//! URLs of stores, by the million: told apart by their schemes, and the path of a file taken as it is. Records and
+//! signals: what is understood is written as it was read.
 
 use tenure_core::{Key, LeaseId, ResourceName};
 use testkit::fuzz::{Maker, Verdict, fuzz, is_a_sentence, keeps_secrets, url_with_a_secret};

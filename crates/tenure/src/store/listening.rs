@@ -1,7 +1,7 @@
 //! What a process hears from a store: hints for its leases, and messages.
 //!
-//! `channels` names the channels, `waiters` follows the owners that the process waits for, `deaths` watches for proof that a
-//! worker is dead. What the signals say is in `codec/signal.rs`.
+//! `channels` names the channels, `waiters` follows the owners that the process waits for, `deaths` watches for proof
+//! that a worker is dead. What the signals say is in `codec/signal.rs`.
 
 mod channels;
 mod deaths;
@@ -115,8 +115,8 @@ impl<B: Backend> Inner<B> {
         let (to, hints) = mpsc::unbounded_channel();
         if self.channels().is_none() && self.backend.read(&[Key::Meta]).await?.records.iter().all(is_missing)
         {
-            // The first contact decides whether a quarantine is needed, which depends on the ttl. Opening the lease makes
-            // that contact.
+            // The first contact decides whether a quarantine is needed, which depends on the ttl. Opening the lease
+            // makes that contact.
             self.listening().early.insert(lease, to);
             return Ok(hints);
         }

@@ -1,7 +1,8 @@
 //! Any database as a store: [`RecordStore`] reads records, lets the rules decide, and commits.
 //!
-//! `run` carries one request out, `outgoing` turns changes and signals into text, `views` reads for people, `claim_locks` orders
-//! the claims of one process, `sweep` removes old leases. Nothing here decides who owns: `tenure_core::rules` does.
+//! `run` carries one request out, `outgoing` turns changes and signals into text, `views` reads for people,
+//! `claim_locks` orders the claims of one process, `sweep` removes old leases. Nothing here decides who owns:
+//! `tenure_core::rules` does.
 
 mod claim_locks;
 mod outgoing;
@@ -153,8 +154,8 @@ impl<B: Backend> Inner<B> {
     }
 }
 
-/// Ends what this process does for a lease when the attempt to close it is over, whether or not the attempt succeeded: no
-/// work runs under the lease any more.
+/// Ends what this process does for a lease when the attempt to close it is over, whether or not the attempt succeeded:
+/// no work runs under the lease any more.
 struct CloseGuard<'a, B: Backend>(&'a Inner<B>, LeaseId);
 
 impl<B: Backend> Drop for CloseGuard<'_, B> {

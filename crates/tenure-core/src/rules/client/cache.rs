@@ -1,7 +1,7 @@
 //! What this process has seen of the store: its records, its life, its clocks.
 //!
-//! Every reply passes through here, and so does a record that comes with a hint. Commits in doubt do not belong here: see
-//! `own_lease`.
+//! Every reply passes through here, and so does a record that comes with a hint. Commits in doubt do not belong here:
+//! see `own_lease`.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -90,7 +90,8 @@ impl Client {
 
 /// What a reply changes.
 impl Client {
-    /// Notes the life of the store that a reply shows. Returns false for a late reply of an earlier life: it is ignored.
+    /// Notes the life of the store that a reply shows. Returns false for a late reply of an earlier life: it is
+    /// ignored.
     pub(super) fn note_life(&mut self, env: &Env, sent: Order, shown: Shown) -> bool {
         let order = self.next_order();
         match &mut self.life {

@@ -26,8 +26,8 @@ use crate::rules::view::{View, Wanted};
 use crate::rules::{jobs, operators};
 
 impl Client {
-    /// Lets the rules decide the parts whose turn it is, and finds the next step: reads come before commits, and the wishes of
-    /// all parts go together.
+    /// Lets the rules decide the parts whose turn it is, and finds the next step: reads come before commits, and the
+    /// wishes of all parts go together.
     pub(super) fn decide(&mut self, env: &Env, op: &mut Operation) -> Step {
         if let Some(step) = self.decide_held(env, op) {
             return step;
@@ -107,8 +107,9 @@ impl Client {
         None
     }
 
-    /// The store's clock lies outside the window of these changes. If that clock went back, times from before it are too
-    /// late: then records that were not read for this request are read first. Else the part is settled without a change.
+    /// The store's clock lies outside the window of these changes. If that clock went back, times from before it are
+    /// too late: then records that were not read for this request are read first. Else the part is settled without a
+    /// change.
     fn reread_or_hold_back(
         &self,
         env: &Env,
@@ -216,8 +217,8 @@ impl Client {
         })
     }
 
-    /// What a worker that leaves in order has to release before it closes its lease, so that waiters are woken at once. Also
-    /// whether everything that it may hold is known. `None` if a commit is in doubt.
+    /// What a worker that leaves in order has to release before it closes its lease, so that waiters are woken at once.
+    /// Also whether everything that it may hold is known. `None` if a commit is in doubt.
     fn last_releases(&self, view: View<'_>, id: LeaseId, why: Closing) -> Option<(Vec<Change>, bool)> {
         let own_lease = self
             .own_leases

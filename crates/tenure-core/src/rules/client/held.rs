@@ -1,4 +1,5 @@
-//! What a lease holds, and what its worker is asked for: a look at every resource that was ever claimed under the lease.
+//! What a lease holds, and what its worker is asked for: a look at every resource that was ever claimed under the
+//! lease.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

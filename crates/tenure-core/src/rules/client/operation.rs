@@ -32,7 +32,8 @@ pub struct Operation {
     pub(super) parts: Vec<Part>,
     /// Set after a conflict of a request with many parts: the part that is tried first.
     pub(super) crowded_from: Option<usize>,
-    /// The version of `meta`, the mark of its quarantine and the span for which the store was asked whether it lost nothing.
+    /// The version of `meta`, the mark of its quarantine and the span for which the store was asked whether it lost
+    /// nothing.
     pub(super) asked_lost_nothing: Option<(Version, u64, Duration)>,
     /// The version of `meta` at which the store showed that it lost nothing.
     pub(super) lost_nothing: Option<Version>,

@@ -76,8 +76,8 @@ impl OwnLease {
         self.given_up.get(name).is_some_and(|left| left.for_good)
     }
 
-    /// A linearizable read shows this version. The store will not apply a commit that was sent before the read and expects
-    /// another version.
+    /// A linearizable read shows this version. The store will not apply a commit that was sent before the read and
+    /// expects another version.
     pub(super) fn resolve_doubts(&mut self, name: &ResourceName, version: Version, asked: Order) {
         if let Some(doubts) = self.doubts.get_mut(name) {
             doubts.retain(|(doubted, sent)| *doubted == version || asked < *sent);

@@ -70,9 +70,11 @@ pub enum Reply {
 pub enum Step {
     /// Read these records; then [`Client::read`](super::Client::read).
     Read(Vec<Key>),
-    /// Commit these changes, each for itself, within this life of the store; then [`Client::committed`](super::Client::committed).
+    /// Commit these changes, each for itself, within this life of the store; then
+    /// [`Client::committed`](super::Client::committed).
     Commit(Incarnation, Vec<Sending>),
-    /// Ask whether the store can show that it has lost nothing for so long; then [`Client::lost_nothing`](super::Client::lost_nothing).
+    /// Ask whether the store can show that it has lost nothing for so long; then
+    /// [`Client::lost_nothing`](super::Client::lost_nothing).
     LostNothing(Duration),
     /// List all resources; then [`Client::listed`](super::Client::listed).
     List,

@@ -13,7 +13,8 @@ use crate::rules::change::Change;
 use crate::rules::keys::{Key, Version};
 use crate::rules::records::Value;
 
-/// The longest wait between two attempts, unless an eighth of the ttl is less. A longer wait only lets others come first.
+/// The longest wait between two attempts, unless an eighth of the ttl is less. A longer wait only lets others come
+/// first.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// How often an urgent change is tried before it waits between attempts like the others.
 const URGENT_TRIES: u32 = 5;

@@ -58,7 +58,8 @@ pub struct Info {
     pub rest: Rest,
 }
 
-/// The sequence number of an adopted lease: it was lost, and written again because a resource names it. Nobody renews it.
+/// The sequence number of an adopted lease: it was lost, and written again because a resource names it. Nobody renews
+/// it.
 pub(in crate::rules) const ADOPTED: Seq = Seq((1 << 53) - 2);
 
 impl Lease {

@@ -24,7 +24,8 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// The quarantine of a namespace that was new to the process that created it. It is not needed if the store lost nothing.
+    /// The quarantine of a namespace that was new to the process that created it. It is not needed if the store lost
+    /// nothing.
     pub(in crate::rules) fn new_quarantine(&self) -> Option<&Quarantine> {
         self.quarantine.as_ref().filter(|quarantine| quarantine.from.is_none())
     }

@@ -62,8 +62,8 @@ pub struct Owner {
     pub rest: Rest,
 }
 
-/// A worker in the queue. Workers that an operator named come first, the last named at the head; then by priority; then by
-/// arrival.
+/// A worker in the queue. Workers that an operator named come first, the last named at the head; then by priority; then
+/// by arrival.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter {
     /// The lease of the worker.

@@ -1,6 +1,7 @@
 //! A record as a process has seen it: which version, when, and what the store's clock showed.
 //!
-//! The store's clock may go back. A time in a record that lies after the clock then counts as the time that the clock shows.
+//! The store's clock may go back. A time in a record that lies after the clock then counts as the time that the clock
+//! shows.
 
 use alloc::sync::Arc;
 
@@ -15,8 +16,8 @@ pub struct Record {
     pub version: Version,
     /// How often it was written: orders two versions that this process has seen.
     pub revision: u64,
-    /// When the lease was renewed, or the quarantine began, as the store has it. A process that writes the record for another
-    /// reason writes this time back.
+    /// When the lease was renewed, or the quarantine began, as the store has it. A process that writes the record for
+    /// another reason writes this time back.
     stored: Time,
     /// What it says; nothing if it does not exist.
     pub value: Option<Arc<Value>>,
@@ -41,8 +42,8 @@ pub struct Seen {
     pub at: Moment,
     /// What the store's clock showed then.
     pub now: Option<StoreTime>,
-    /// Set if a time in the record was after the clock, because the clock had gone back: the least that the clock has shown
-    /// with this version, and when. No time in the record counts as later than that, and it ages from then on.
+    /// Set if a time in the record was after the clock, because the clock had gone back: the least that the clock has
+    /// shown with this version, and when. No time in the record counts as later than that, and it ages from then on.
     pub turned_back: Option<(StoreTime, Moment)>,
     /// When this process first saw the renewal, the free ticket or the quarantine that the record shows.
     pub marked_at: Moment,
@@ -64,7 +65,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// The record as it arrives when the store's clock shows `now`. Absent times are filled in; later times count as `now`.
+    /// The record as it arrives when the store's clock shows `now`. Absent times are filled in; later times count as
+    /// `now`.
     #[must_use]
     pub fn timed(self, now: Option<StoreTime>) -> Self {
         self.turned_back(now).0
@@ -125,8 +127,8 @@ impl Record {
         Meta { quarantine: meta.quarantine.as_ref().map(stored), ..meta.clone() }
     }
 
-    /// The store's clock shows `now` in a reply to a later request. If that is earlier than when the record was seen, the
-    /// clock went back: from now on later times count as `now`.
+    /// The store's clock shows `now` in a reply to a later request. If that is earlier than when the record was seen,
+    /// the clock went back: from now on later times count as `now`.
     pub(in crate::rules) fn turn_back(&mut self, at: Moment, now: StoreTime) {
         if self.seen.now.is_none_or(|seen| seen <= now) {
             return;
@@ -145,8 +147,8 @@ impl Record {
         }
     }
 
-    /// This record, unless it is older than the one that is known. The same version keeps when it was first seen, and the
-    /// least that its times have counted for.
+    /// This record, unless it is older than the one that is known. The same version keeps when it was first seen, and
+    /// the least that its times have counted for.
     #[must_use]
     pub fn after(self, known: Option<&Self>) -> Option<Self> {
         let Some(known) = known else { return Some(self) };

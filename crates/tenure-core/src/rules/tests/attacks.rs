@@ -21,7 +21,8 @@ fn while_the_clock_is_back(world: &mut World, done: impl FnOnce(&mut World)) {
 }
 
 impl World {
-    /// Something in the process of this lease asks the store, not its worker: another worker, a sweep, a look at wishes.
+    /// Something in the process of this lease asks the store, not its worker: another worker, a sweep, a look at
+    /// wishes.
     fn background(&mut self, lease: LeaseId) {
         let client = self.client(lease);
         let (client, _) = self.run(client, Act::Wishes(LeaseId(99)));
@@ -29,8 +30,8 @@ impl World {
     }
 }
 
-// S1. A renews at 0. The clock goes back by 60 s at 1 s and forward again at 2 s; B's worker has heard nothing meanwhile,
-// but another request of its process has.
+// S1. A renews at 0. The clock goes back by 60 s at 1 s and forward again at 2 s; B's worker has heard nothing
+// meanwhile, but another request of its process has.
 #[test]
 fn a_lease_is_not_ended_early_because_another_request_saw_the_clock_back() {
     let mut world = World::owned_by_a();
@@ -95,8 +96,8 @@ fn a_quarantine_is_not_shortened_by_who_writes_meta_while_the_clock_is_back() {
     assert!(world.meta().quarantine.is_some(), "over after 2 s of 15 s");
 }
 
-// S1, for ever. A claims two resources at once: one is granted in life 1, the other meets a conflict; then the store falls
-// back to older data in life 2. The worker has settled in life 2 before the claim is answered.
+// S1, for ever. A claims two resources at once: one is granted in life 1, the other meets a conflict; then the store
+// falls back to older data in life 2. The worker has settled in life 2 before the claim is answered.
 #[test]
 fn what_another_life_has_granted_is_not_told_as_granted_in_this_one() {
     let (r, s) = (name(), ResourceName::new("s").unwrap());
@@ -399,8 +400,8 @@ fn what_a_process_knows_of_the_longest_ttl_outlives_two_lives() {
     assert_eq!(world.meta().longest, TTL * 240);
 }
 
-// S1. The new primary (life 2) was touched once, by an operator, while all workers went on with the old one (life 1) for
-// longer than a quarantine. Then they come over.
+// S1. The new primary (life 2) was touched once, by an operator, while all workers went on with the old one (life 1)
+// for longer than a quarantine. Then they come over.
 #[test]
 fn a_quarantine_that_is_over_does_not_stand_for_those_who_come_later() {
     let mut world = World::owned_by_a();
@@ -507,8 +508,8 @@ fn the_longest_ttl_never_falls_below_that_of_a_living_lease() {
     assert!(world.meta().longest >= TTL * 2, "{:?}, while A relies on {:?}", world.meta().longest, TTL * 2);
 }
 
-// S1, for ever. C has read that A owns; then all data is wiped within one life of the store. C finds the lease of A missing
-// and writes it again, so that it runs out. A renews it, and hears of no new life.
+// S1, for ever. C has read that A owns; then all data is wiped within one life of the store. C finds the lease of A
+// missing and writes it again, so that it runs out. A renews it, and hears of no new life.
 #[test]
 fn a_lease_that_was_wiped_does_not_come_back_to_its_worker() {
     let mut world = World::owned_by_a();
@@ -574,7 +575,8 @@ fn a_worker_that_has_stepped_down_keeps_its_place_in_older_data() {
     assert!(world.resource().waits(A));
 }
 
-// A renewal is applied; the store restarts with its data, and another request of the process hears of the new life first.
+// A renewal is applied; the store restarts with its data, and another request of the process hears of the new life
+// first.
 #[test]
 fn a_renewal_that_is_answered_after_a_restart_is_not_taken_for_a_clones() {
     let mut world = World::owned_by_a();
@@ -592,8 +594,8 @@ fn a_renewal_that_is_answered_after_a_restart_is_not_taken_for_a_clones() {
     assert!(matches!(answer.said, Said::Kept { .. }), "{:?}", answer.said);
 }
 
-// L1, and worse. A steps down; while that is under way it leaves for good, and comes back as the owner. The first request
-// decides again.
+// L1, and worse. A steps down; while that is under way it leaves for good, and comes back as the owner. The first
+// request decides again.
 #[test]
 fn a_step_down_that_is_late_takes_nothing_away_and_no_place_in_the_queue() {
     for comes_back in [false, true] {

@@ -37,8 +37,8 @@ impl World {
     }
 }
 
-// S1. Without a clock. The quarantine of life 2 is 14 s old when B comes over from life 1, where A was kept a moment ago. B
-// cannot tell how old it is: it has just seen it.
+// S1. Without a clock. The quarantine of life 2 is 14 s old when B comes over from life 1, where A was kept a moment
+// ago. B cannot tell how old it is: it has just seen it.
 #[test]
 fn without_a_clock_a_quarantine_that_is_new_to_a_process_is_not_taken_for_a_new_one() {
     let mut world = without_a_clock();
@@ -94,8 +94,8 @@ fn without_a_clock_a_process_begins_one_quarantine_however_many_requests_it_has(
     assert_eq!(world.version(&Key::Meta), begun);
 }
 
-// S1. The clock of the new primary goes back by a minute in its quarantine: to D, which sees it 10 s later, it has begun then;
-// to B, which comes over 20 s later, it has just begun.
+// S1. The clock of the new primary goes back by a minute in its quarantine: to D, which sees it 10 s later, it has
+// begun then; to B, which comes over 20 s later, it has just begun.
 #[test]
 fn a_quarantine_that_began_after_the_present_time_is_not_taken_for_a_new_one() {
     let mut world = World::new();
@@ -126,8 +126,8 @@ fn a_quarantine_that_began_after_the_present_time_is_not_taken_for_a_new_one() {
     assert!(matches!(said, Claimed::Waiting(_)), "{said:?}, 5 s after A was kept for 15 s in life 1");
 }
 
-// S1. The answer that shows the quarantine of life 2 to B takes 6 s. Another request of B's process, which took no time, goes
-// by it first.
+// S1. The answer that shows the quarantine of life 2 to B takes 6 s. Another request of B's process, which took no
+// time, goes by it first.
 #[test]
 fn how_long_a_quarantine_lasts_counts_from_when_the_store_was_asked_whoever_asked() {
     let mut world = World::new();
@@ -163,8 +163,8 @@ fn how_long_a_quarantine_lasts_counts_from_when_the_store_was_asked_whoever_aske
     assert!(matches!(said, Claimed::Waiting(_)), "{said:?}, 10.1 s after A was kept for 15 s in life 1");
 }
 
-// S6, and a quarantine for everybody. All data is wiped; B's worker begins anew under the lease C, and owns. Then an answer
-// comes from before the wipe.
+// S6, and a quarantine for everybody. All data is wiped; B's worker begins anew under the lease C, and owns. Then an
+// answer comes from before the wipe.
 #[test]
 fn an_answer_from_before_a_wipe_that_comes_late_takes_nothing_away() {
     let mut world = World::owned_by_a();
@@ -199,8 +199,8 @@ fn an_answer_from_before_a_wipe_that_comes_late_takes_nothing_away() {
     assert_eq!(world.meta().quarantine, None);
 }
 
-// S1 after the next loss of data. The hour was noted an hour ago, and nobody uses it; B has looked at all leases and is about
-// to forget it. A finds it noted: to its worker, which vouches for little, or which has no clock, just now.
+// S1 after the next loss of data. The hour was noted an hour ago, and nobody uses it; B has looked at all leases and is
+// about to forget it. A finds it noted: to its worker, which vouches for little, or which has no clock, just now.
 #[test]
 fn a_ttl_that_looks_lately_noted_is_not_forgotten_while_a_lease_is_opened_with_it() {
     for (clock, together) in [(true, true), (false, true), (false, false)] {
@@ -250,8 +250,8 @@ fn a_ttl_that_is_found_in_use_is_noted_again_so_that_nobody_looks_for_an_hour() 
     assert_eq!(world.meta().longest, HOUR);
 }
 
-// The same without a clock. Two processes have looked at all leases before A opened its own: one takes the note of the hour
-// away, and the other may not let the longest ttl fall with what it saw.
+// The same without a clock. Two processes have looked at all leases before A opened its own: one takes the note of the
+// hour away, and the other may not let the longest ttl fall with what it saw.
 #[test]
 fn the_longest_ttl_does_not_fall_after_a_look_from_before_the_ttl_was_dropped() {
     let mut world = without_a_clock();
@@ -271,8 +271,8 @@ fn the_longest_ttl_does_not_fall_after_a_look_from_before_the_ttl_was_dropped() 
     assert_eq!(world.meta().longest, HOUR);
 }
 
-// L2. A owns; the store restarts with its data, and A leaves before it has looked at them again. Its lease is swept after an
-// hour, as one that had released everything.
+// L2. A owns; the store restarts with its data, and A leaves before it has looked at them again. Its lease is swept
+// after an hour, as one that had released everything.
 #[test]
 fn who_leaves_without_knowing_what_it_owns_does_not_say_that_it_released_everything() {
     let mut world = World::owned_by_a();
@@ -288,8 +288,8 @@ fn who_leaves_without_knowing_what_it_owns_does_not_say_that_it_released_everyth
     granted(world.claim(C));
 }
 
-// L2. Two workers share a process. All data is wiped; one of them hears of it, and the other is told without a look at the
-// store. What it is told then is no answer of the store's clock.
+// L2. Two workers share a process. All data is wiped; one of them hears of it, and the other is told without a look at
+// the store. What it is told then is no answer of the store's clock.
 #[test]
 fn who_is_answered_without_a_look_at_the_store_goes_on_vouching_for_its_clock() {
     let mut world = World::new();
@@ -333,7 +333,8 @@ fn who_is_answered_without_a_look_at_the_store_goes_on_vouching_for_its_clock() 
     assert!(world.now.since(judged) < TTL, "{judged:?} at {:?}", world.now);
 }
 
-// Every later restart costs an hour. All data is wiped; B, which knows of an hour, has it respected. Nobody uses it any more.
+// Every later restart costs an hour. All data is wiped; B, which knows of an hour, has it respected. Nobody uses it any
+// more.
 #[test]
 fn a_longest_ttl_that_came_from_other_data_is_forgotten_like_any_other() {
     let mut world = World::new();
@@ -362,8 +363,8 @@ fn a_longest_ttl_that_came_from_other_data_is_forgotten_like_any_other() {
     assert_eq!(world.meta().longest, TTL);
 }
 
-// L1. Without a clock. A gives up while its first claim is in doubt: the resource is written only so that it exists. It has one
-// ticket for ever, whatever the others want.
+// L1. Without a clock. A gives up while its first claim is in doubt: the resource is written only so that it exists. It
+// has one ticket for ever, whatever the others want.
 #[test]
 fn a_resource_that_was_written_only_to_exist_gets_its_tickets_from_the_first_claim() {
     for mut world in [World::new(), without_a_clock()] {
@@ -394,8 +395,8 @@ fn without_a_clock_a_later_lease_sets_the_number_of_tickets() {
     }
 }
 
-// S6, L1. A, a newcomer, takes a free ticket that B does not take in time. The store's clock is 50 ms back when the claim arrives:
-// it is refused, and a copy of it is still on the way. A gives up; then the copy arrives.
+// S6, L1. A, a newcomer, takes a free ticket that B does not take in time. The store's clock is 50 ms back when the
+// claim arrives: it is refused, and a copy of it is still on the way. A gives up; then the copy arrives.
 #[test]
 fn a_copy_of_a_claim_that_came_too_early_takes_nothing_after_the_release() {
     let mut world = World::new();

@@ -1,5 +1,5 @@
-//! What a process makes of the answers that it gets: late ones, those of another life of the store, records that cannot be
-//! read, clocks that go back; and how much it remembers, waits and reads.
+//! What a process makes of the answers that it gets: late ones, those of another life of the store, records that cannot
+//! be read, clocks that go back; and how much it remembers, waits and reads.
 
 use super::*;
 use crate::fanout::Published;
@@ -953,8 +953,8 @@ fn when_to_look_again_counts_from_the_answer() {
     assert_eq!(waits(claimed(said)).look_again, TTL - TTL / 3);
 }
 
-// The process reads, and is held up for two seconds before it goes on. By then a lease, or a quarantine, has run out; but
-// the store has shown no such time yet.
+// The process reads, and is held up for two seconds before it goes on. By then a lease, or a quarantine, has run out;
+// but the store has shown no such time yet.
 #[test]
 fn what_the_stores_clock_does_not_allow_yet_is_waited_for_and_it_is_said_why() {
     let second = Duration::from_secs(1);

@@ -54,9 +54,9 @@ impl World {
     }
 }
 
-// S1. One by one. A's first claim of r is late; B owns r. All data is wiped, then A's claim is applied. The look that would
-// refuse it is answered after an older answer of the same process, from before the wipe: the cache keeps the older one, and
-// the look counts what is in the cache.
+// S1. One by one. A's first claim of r is late; B owns r. All data is wiped, then A's claim is applied. The look that
+// would refuse it is answered after an older answer of the same process, from before the wipe: the cache keeps the
+// older one, and the look counts what is in the cache.
 #[test]
 fn a_look_after_a_grant_counts_what_it_shows_and_not_an_older_answer_that_came_first() {
     let mut world = one_by_one();
@@ -93,8 +93,8 @@ fn a_look_after_a_grant_counts_what_it_shows_and_not_an_older_answer_that_came_f
     );
 }
 
-// S1, for ever. One by one. A copy of the request that opened A's lease is late: it arrives after all data was wiped within
-// one life. A's renewals are kept again; nobody tells A that its tickets are gone.
+// S1, for ever. One by one. A copy of the request that opened A's lease is late: it arrives after all data was wiped
+// within one life. A's renewals are kept again; nobody tells A that its tickets are gone.
 #[test]
 fn a_lease_that_a_late_open_has_made_again_after_a_wipe_does_not_go_on() {
     let mut world = one_by_one();
@@ -128,8 +128,8 @@ fn a_lease_that_a_late_open_has_made_again_after_a_wipe_does_not_go_on() {
     assert!(kept == 0, "A was kept {kept} times since, and believes; C owns: {owner}");
 }
 
-// S1 after the next loss of data. One by one. Nobody uses the hour, and it is not noted any more; whoever lets the longest
-// ttl fall writes the ttls, then the namespace. Before that, or in between, A opens a lease of an hour.
+// S1 after the next loss of data. One by one. Nobody uses the hour, and it is not noted any more; whoever lets the
+// longest ttl fall writes the ttls, then the namespace. Before that, or in between, A opens a lease of an hour.
 #[test]
 fn a_ttl_that_is_noted_while_it_is_dropped_still_counts() {
     for in_between in [false, true] {
@@ -255,7 +255,8 @@ fn a_ticket_that_a_claim_of_another_life_has_left_does_not_come_with_a_lower_tok
     assert!(found > token, "{} after {}", found.0, token.0);
 }
 
-// L1. One by one. The same for a resource that A has left: its late claim is applied in another life, after A has settled.
+// L1. One by one. The same for a resource that A has left: its late claim is applied in another life, after A has
+// settled.
 #[test]
 fn a_claim_of_another_life_leaves_no_ticket_that_nobody_knows_of() {
     let mut world = one_by_one();
@@ -286,8 +287,8 @@ fn a_claim_of_another_life_leaves_no_ticket_that_nobody_knows_of() {
     );
 }
 
-// S1, for ever. One by one. A is evicted: its notice is written, then the store falls back to older data, then its ticket is
-// freed.
+// S1, for ever. One by one. A is evicted: its notice is written, then the store falls back to older data, then its
+// ticket is freed.
 #[test]
 fn an_eviction_that_spans_two_lives_leaves_nobody_that_goes_on() {
     let mut world = one_by_one();
@@ -411,8 +412,8 @@ fn a_worker_does_not_find_again_what_it_gave_up_while_it_could_not_be_read() {
     );
 }
 
-// An operator's wish is lost. Every store. There are more notices than fit; the answer to the renewal that would say so is
-// lost. Nobody waits, so nobody knocks again.
+// An operator's wish is lost. Every store. There are more notices than fit; the answer to the renewal that would say so
+// is lost. Nobody waits, so nobody knocks again.
 #[test]
 fn that_there_are_more_notices_than_fit_is_said_until_it_is_heard() {
     let mut world = asked_for_much(World::new());
@@ -434,8 +435,8 @@ fn that_there_are_more_notices_than_fit_is_said_until_it_is_heard() {
     assert!(more, "A is never told of four of the wishes");
 }
 
-// The same where records are swapped one by one, and nothing is lost: the namespace changes while the renewal is under way,
-// which is then done again.
+// The same where records are swapped one by one, and nothing is lost: the namespace changes while the renewal is under
+// way, which is then done again.
 #[test]
 fn that_there_are_more_notices_than_fit_is_said_by_a_renewal_that_is_done_again() {
     let mut world = asked_for_much(one_by_one());

@@ -79,8 +79,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Changes K, if this worker's lease was opened after the lease that set it. If K is lowered, the owners of the highest
-    /// tickets are asked to hand over.
+    /// Changes K, if this worker's lease was opened after the lease that set it. If K is lowered, the owners of the
+    /// highest tickets are asked to hand over.
     pub(super) fn resize(&mut self, want: &Want, caller: &Caller<'_>) {
         let set_by = SetBy { opened: caller.lease.opened, lease: caller.id };
         let before = self.resource.set_by;

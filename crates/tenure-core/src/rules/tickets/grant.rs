@@ -18,8 +18,8 @@ use crate::shown::HistoryEvent;
 const OWNERS_TOLD: usize = 4;
 
 impl Draft<'_> {
-    /// Answers with the ticket that the worker owns already, or grants one that it may take now. Else queues the worker,
-    /// once, and says when to look again.
+    /// Answers with the ticket that the worker owns already, or grants one that it may take now. Else queues the
+    /// worker, once, and says when to look again.
     pub(super) fn grant_or_queue(mut self, caller: &Caller<'_>, priority: i32) -> Decision<Claimed> {
         let quarantine = match self.settle_quarantine() {
             Ok(quarantine) => quarantine,
@@ -139,7 +139,8 @@ impl Draft<'_> {
         ))
     }
 
-    /// How long the quarantine still lasts. One that is over is removed first, so that it stays over when `longest` grows.
+    /// How long the quarantine still lasts. One that is over is removed first, so that it stays over when `longest`
+    /// grows.
     pub(super) fn settle_quarantine<T>(&self) -> Result<Option<Duration>, Decision<T>> {
         let (Some(left), Some((record, meta))) = (self.view.quarantine(), self.view.meta()) else {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Frees the tickets of owners whose leases have ended, and finds dead waiters. Also which leases a claim has to read for that.
+//! Frees the tickets of owners whose leases have ended, and finds dead waiters. Also which leases a claim has to read
+//! for that.
 //!
 //! How a lease ends is decided in `rules/leases.rs`.
 
@@ -62,8 +63,8 @@ fn waiters_before(resource: &Resource, id: LeaseId) -> impl Iterator<Item = Leas
 }
 
 impl Draft<'_> {
-    /// Frees the tickets of owners whose leases have ended. Leases that have run out are ended first, in a commit of their
-    /// own. Notes which waiters are dead.
+    /// Frees the tickets of owners whose leases have ended. Leases that have run out are ended first, in a commit of
+    /// their own. Notes which waiters are dead.
     pub(super) fn reap<T>(&mut self, id: LeaseId) -> Result<(), Decision<T>> {
         let view = self.view;
         let quarantined = view.quarantine().is_some_and(|left| !left.is_zero());

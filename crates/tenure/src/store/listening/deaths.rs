@@ -50,7 +50,8 @@ impl<B: Backend> Inner<B> {
         self.watch_vouched(&listening);
     }
 
-    /// Passes the workers whose texts are known to the witness. Called under the lock, so that the last list is the latest.
+    /// Passes the workers whose texts are known to the witness. Called under the lock, so that the last list is the
+    /// latest.
     pub(super) fn watch_vouched(&self, listening: &Listening) {
         let vouched = listening.watched.iter().filter_map(|(lease, watched)| {
             let vouched = watched.vouched.clone()?;

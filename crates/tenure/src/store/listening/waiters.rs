@@ -31,8 +31,8 @@ pub(super) struct Waits {
 }
 
 impl Listening {
-    /// Notes whom a waiter follows and watches, or that it waits no more. Returns what was noted before, and whether the
-    /// list of watched workers has changed.
+    /// Notes whom a waiter follows and watches, or that it waits no more. Returns what was noted before, and whether
+    /// the list of watched workers has changed.
     pub(super) fn note(
         &mut self,
         key: (LeaseId, ResourceName),
@@ -59,8 +59,8 @@ impl Listening {
 }
 
 impl<B: Backend> Inner<B> {
-    /// A lease of this process waits for a resource. The first in line follow the owners, to hear at once when a lease ends.
-    /// Where deaths can be proved, they also watch the owners and the waiters before them.
+    /// A lease of this process waits for a resource. The first in line follow the owners, to hear at once when a lease
+    /// ends. Where deaths can be proved, they also watch the owners and the waiters before them.
     pub(in crate::store) fn start_waiting(
         self: &Arc<Self>,
         lease: LeaseId,

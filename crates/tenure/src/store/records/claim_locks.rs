@@ -12,8 +12,8 @@ use crate::store::backend::Backend;
 /// With so many locks, those that nobody uses are removed.
 const MOST_LOCKS: usize = 256;
 
-/// Claims of one process for one resource go one after the other, unless that takes long. All at once they would make each
-/// other conflict, and one of them might never succeed. Releases take no lock.
+/// Claims of one process for one resource go one after the other, unless that takes long. All at once they would make
+/// each other conflict, and one of them might never succeed. Releases take no lock.
 pub(super) type ClaimLocks = Mutex<HashMap<ResourceName, Weak<tokio::sync::Mutex<()>>>>;
 
 impl<B: Backend> Inner<B> {

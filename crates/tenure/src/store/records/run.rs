@@ -10,8 +10,8 @@ use crate::store::backend::{Backend, Change, Commits, Committed, Listing, Page, 
 use crate::store::codec;
 
 impl<B: Backend> Inner<B> {
-    /// Carries a request out. If the caller drops it half-way, a commit that was under way is in doubt, and the client knows
-    /// that.
+    /// Carries a request out. If the caller drops it half-way, a commit that was under way is in doubt, and the client
+    /// knows that.
     pub(in crate::store) async fn run(&self, act: Act) -> Result<Reply, Error> {
         let env = self.env();
         let mut operation = self.client().begin(&env, act);
