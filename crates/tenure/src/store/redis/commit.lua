@@ -5,11 +5,11 @@
 -- KEYS: the names of leases, the names of resources, the history, the history by resource, then all records.
 -- A change: from, until, then four sections, each a count and so many times its fields:
 --   expected  record, version
---   puts      record, version, value, list, name; a list only if the name has to be added there or, with a deletion, removed
+--   puts      record, version, value, list, name; a list only if the name is added there, or removed with a deletion
 --   history   resource, at, text
 --   signals   text, channels with a space between them
--- A record or list is its index in KEYS. A version that is empty means: does not exist. The fields are read where they are:
--- tables for them would take longer than what the script does.
+-- A record or list is its index in KEYS. A version that is empty means: does not exist. The fields are read where they
+-- are: tables for them would take longer than what the script does.
 local KEYS, ARGV, tonumber = KEYS, ARGV, tonumber -- globals are slower
 local HISTORY = KEYS[3]       -- stream
 local HISTORY_NAMES = KEYS[4] -- sorted set: resource \0 id of an entry in HISTORY

@@ -1,5 +1,5 @@
--- history(resource, before, most): the newest entries of one resource, or of all if it is empty, that are older than the
--- entry `before`, if that is not empty; newest first, each as id, when and text.
+-- history(resource, before, most): the newest entries of one resource, or of all if it is empty, that are older than
+-- the entry `before`, if that is not empty; newest first, each as id, when and text.
 -- KEYS: the history, the history by resource.
 local resource, before, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local entries = {}
