@@ -65,11 +65,21 @@ impl Lateness {
     /// The worst of those that fell into this time.
     #[must_use]
     pub fn within(&self, from: Micros, to: Micros) -> Duration {
-        let fell = self.ticks.iter().filter(|(began, late)| {
+        self.fell(from, to).max().unwrap_or_default()
+    }
+
+    fn fell(&self, from: Micros, to: Micros) -> impl Iterator<Item = Duration> {
+        let fell = self.ticks.iter().filter(move |(began, late)| {
             let ended = began + u64::try_from((TICK + *late).as_micros()).expect("short");
             *began <= to && from <= ended
         });
-        fell.map(|(_, late)| *late).max().unwrap_or_default()
+        fell.map(|(_, late)| *late)
+    }
+
+    /// All the lateness within this time, added up: at most so long did a thread like this one wait for a processor.
+    #[must_use]
+    pub fn total(&self, from: Micros, to: Micros) -> Duration {
+        self.fell(from, to).sum()
     }
 
     /// For how long some task of this machine waited for a processor within this time; nothing where the kernel does not say.
@@ -114,6 +124,7 @@ mod tests {
 
         assert_eq!(late.within(0, 4_000), Duration::ZERO);
         assert_eq!(late.within(20_000, 30_000), Duration::from_millis(50));
+        assert_eq!(late.total(0, 70_000), Duration::from_millis(50));
         assert_eq!(late.stalled(10_000, 40_000), Duration::from_millis(20));
         assert_eq!(late.stalled(55_000, 60_000), Duration::ZERO);
         assert_eq!(Lateness::default().stalled(0, 1), Duration::ZERO);

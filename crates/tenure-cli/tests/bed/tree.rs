@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::time::{ClockId, clock_gettime};
+use testkit::boottime;
 
 /// The folder in which a tree plays; without it this is not a command but a test, and over at once.
 pub(crate) const FOLDER: &str = "BED_FOLDER";
@@ -29,7 +29,7 @@ fn lives() {
     let folder = Path::new(&folder);
     let part = std::env::var(PART).unwrap_or_else(|_| "root".to_owned());
     // The first thing of all: from here on it counts as alive.
-    let first_us = now_us();
+    let first_us = boottime();
     let lock = (part == "root").then(|| File::create(folder.join("alive")).expect("a file"));
     let is_alone = |lock: &File| flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
     let overlaps = !lock.as_ref().is_none_or(is_alone);
@@ -42,7 +42,7 @@ fn lives() {
     }
     loop {
         std::thread::sleep(EVERY);
-        book.note(now_us());
+        book.note(boottime());
     }
 }
 
@@ -59,12 +59,6 @@ fn start_family() {
         // The one of the daemon leaves its child alone at once.
         std::thread::spawn(move || shell.wait());
     }
-}
-
-/// The boot clock.
-pub(crate) fn now_us() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000
 }
 
 /// What one process writes down, in a file of its own whose name says who it is.
