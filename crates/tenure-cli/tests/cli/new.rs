@@ -31,9 +31,12 @@ fn cargo(project: &Path, arguments: &[&str]) -> Output {
     let target = Path::new(env!("CARGO_BIN_EXE_tenure")).ancestors().nth(2).expect("target/PROFILE/tenure");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut cargo = Command::new(cargo);
-    cargo.args(arguments).current_dir(project).env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "0");
+    cargo.current_dir(project).env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "0");
     cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
-    cargo.output().expect("it runs")
+    // As in the profile of this workspace, so that most of what the service needs has been built already.
+    cargo.args(["--config", "profile.dev.debug='line-tables-only'"]);
+    cargo.args(["--config", "profile.dev.package.'*'.debug=false"]);
+    cargo.args(arguments).output().expect("it runs")
 }
 
 fn write(scene: &Scene, path: &str, text: &str) {
