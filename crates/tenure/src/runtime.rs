@@ -7,6 +7,7 @@ pub(crate) mod engine;
 pub(crate) mod events;
 pub(crate) mod flapping;
 mod health;
+mod peers;
 pub(crate) mod slim;
 pub(crate) mod subscription;
 pub(crate) mod telemetry;

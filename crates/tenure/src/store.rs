@@ -69,6 +69,16 @@ pub struct Condition {
     pub unreadable: Vec<ResourceName>,
 }
 
+/// What earlier answers showed of a resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Known {
+    /// How many tickets it has.
+    pub tickets: Option<u32>,
+    /// Whether another live worker that competes for it has the same label.
+    pub has_namesake: bool,
+}
+
 /// A namespace of a store.
 ///
 /// `Err` means only: we do not know. Losing is an answer.
@@ -80,6 +90,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Subscribes to the wake-ups for this lease. Called before its first claim. Once it is answered, later
     /// hints arrive unless the connection fails.
     fn hints(&self, lease: LeaseId) -> Pending<'_, Hints>;
+
+    /// What earlier answers to this lease showed of a resource. Sends no request.
+    fn known(&self, lease: LeaseId, resource: &ResourceName) -> Known {
+        let _ = (lease, resource);
+        Known::default()
+    }
 
     /// What the store's configuration takes away from the promises, as of now. Nothing: they hold as they stand.
     fn safety(&self) -> Pending<'_, Vec<Warning>> {

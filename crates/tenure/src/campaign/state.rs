@@ -44,6 +44,17 @@ pub enum Change {
         /// The span.
         within: Duration,
     },
+    /// The resource has another number of tickets than before; at first: than this worker `asked` for. The worker that
+    /// joined last decides.
+    TicketsChanged {
+        /// How many it has now.
+        tickets: u32,
+        /// How many this worker asked for.
+        asked: u32,
+    },
+    /// Another live worker that competes for the resource has the same label. That is safe, but people cannot tell the
+    /// two apart. Told once, by a worker that waits or that owns beside others.
+    DuplicateLabel,
     /// The callback that does the work failed or panicked, and the ownership ends.
     WorkFailed {
         /// Of which ownership.

@@ -9,7 +9,7 @@ use tenure_core::{
 };
 
 use crate::Error;
-use crate::store::{Condition, Entry, Hints, Messages, Pending, Store, Warning};
+use crate::store::{Condition, Entry, Hints, Known, Messages, Pending, Store, Warning};
 
 /// A [`Store`] that hands on to another whatever it does not answer itself. Who implements this is a store: write
 /// what is to be different, and nothing else.
@@ -25,6 +25,11 @@ pub trait Relay: fmt::Debug + Send + Sync + 'static {
     /// See [`Store::hints`].
     fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
         self.behind().hints(lease)
+    }
+
+    /// See [`Store::known`].
+    fn known(&self, lease: LeaseId, resource: &ResourceName) -> Known {
+        self.behind().known(lease, resource)
     }
 
     /// See [`Store::safety`].
@@ -98,6 +103,10 @@ impl<R: Relay> Store for R {
 
     fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
         Relay::hints(self, lease)
+    }
+
+    fn known(&self, lease: LeaseId, resource: &ResourceName) -> Known {
+        Relay::known(self, lease, resource)
     }
 
     fn safety(&self) -> Pending<'_, Vec<Warning>> {

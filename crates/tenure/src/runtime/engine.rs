@@ -22,10 +22,11 @@ use crate::runtime::driver::Job;
 use crate::runtime::events::{self, Event, StoreChange};
 use crate::runtime::flapping::{FlapLimit, Terms};
 use crate::runtime::health::Health;
+use crate::runtime::peers::Peers;
 use crate::runtime::slim;
 use crate::runtime::subscription::{self, Heard};
 use crate::runtime::telemetry::{self, Figure};
-use crate::store::Store;
+use crate::store::{Known, Store};
 
 /// What a user's handle asks of the engine of its worker.
 pub(crate) enum Command {
@@ -136,8 +137,7 @@ struct Occupied {
     is_departing: bool,
     /// What tells those who wait until it has left that this takes too long.
     overdue: Option<AbortHandle>,
-    /// How many tickets it has the resource have.
-    tickets: u32,
+    peers: Peers,
     terms: Terms,
 }
 
@@ -147,7 +147,8 @@ impl Occupied {
             Wanted::Tickets(want) => want.tickets.count(),
             Wanted::All(_) => 1,
         };
-        Self { seat, signals, is_departing: false, overdue: None, tickets, terms: Terms::default() }
+        let (peers, terms) = (Peers::new(tickets), Terms::default());
+        Self { seat, signals, is_departing: false, overdue: None, peers, terms }
     }
 }
 
@@ -522,14 +523,16 @@ impl Engine {
         let served = self.health.is_served();
         served.into_iter().for_each(|change| self.tell_of_store(change));
         let stint = Stint::new(resource, grant, commands);
-        if let Some(Occupied { seat, signals, tickets, terms, .. }) = self.seats.get_mut(&stint.resource) {
+        let known = self.known(&stint.resource);
+        if let Some(Occupied { seat, signals, peers, terms, .. }) = self.seats.get_mut(&stint.resource) {
             seat.begin(&stint);
             let (now, limit) = (self.own.clocks.now(), self.own.flapping);
-            if let Some(changes) = terms.note(now, grant.term, limit, *tickets) {
+            if let Some(changes) = terms.note(now, grant.term, limit, peers.asked()) {
                 seat.publish(Change::Flapping { changes, within: limit.within() });
             }
             // Refused, it is dropped with the signal, and has stopped.
             let _gone = signals.send(Signal::Start(stint.clone()));
+            peers.note(known).into_iter().for_each(|change| seat.publish(change));
         }
     }
 
@@ -543,8 +546,10 @@ impl Engine {
             Report::Queued(resource, waiting) => {
                 let change = self.health.waits(waiting);
                 change.into_iter().for_each(|change| self.tell_of_store(change));
-                if let Some(Occupied { seat, signals, .. }) = self.seats.get(&resource) {
+                let known = self.known(&resource);
+                if let Some(Occupied { seat, signals, peers, .. }) = self.seats.get_mut(&resource) {
                     seat.publish(Change::Waiting(waiting));
+                    peers.note(known).into_iter().for_each(|change| seat.publish(change));
                     // A campaign that was dropped is seen at its next start.
                     let _gone = signals.send(Signal::Waiting);
                 }
@@ -556,6 +561,11 @@ impl Engine {
             Report::NewIncarnation => self.tell_of_store(StoreChange::Restarted),
             _ => {}
         }
+    }
+
+    /// What is known of a resource from earlier answers.
+    fn known(&self, resource: &ResourceName) -> Known {
+        self.machine.lease().map_or(Known::default(), |lease| self.store.known(lease, resource))
     }
 
     /// A request came to nothing.

@@ -12,8 +12,7 @@ fn class(resource: &ResourceName) -> String {
     resource.as_str().split([':', '.']).next().unwrap_or_default().to_owned()
 }
 
-/// Every series of a campaign begins at zero: what shows up with its first event is missed by whoever looks for an
-/// increase.
+/// Starts every series of a campaign at zero, so that a query for an increase sees its first event.
 fn entered(resource: &ResourceName) {
     describe();
     metrics::counter!("tenure_acquired_total", "class" => class(resource)).increment(0);
@@ -29,29 +28,29 @@ fn entered(resource: &ResourceName) {
     metrics::counter!("tenure_renewal_failures_total").increment(0);
 }
 
-/// Says to the exporter, once, what the numbers mean.
+/// Describes the metrics to the exporter, once.
 fn describe() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        metrics::describe_counter!("tenure_acquired_total", "ownerships that began here");
-        metrics::describe_counter!(
-            "tenure_lost_total",
-            "ownerships that ended against the will of the worker"
-        );
-        metrics::describe_gauge!("tenure_owned", "ownerships that are held here now");
+        metrics::describe_counter!("tenure_acquired_total", "ownerships that started in this process");
+        metrics::describe_counter!("tenure_lost_total", "ownerships that this process lost");
+        metrics::describe_gauge!("tenure_owned", "ownerships of this process now");
         metrics::describe_counter!(
             "tenure_flapping_total",
-            "how often a resource was seen to change its owner too often"
+            "how often the owner of a resource changed too often"
         );
-        metrics::describe_counter!("tenure_renewals_total", "renewals that the store kept");
-        metrics::describe_counter!("tenure_ticks_total", "ticks at which work was begun here");
+        metrics::describe_counter!("tenure_renewals_total", "renewals that succeeded");
+        metrics::describe_counter!("tenure_ticks_total", "ticks at which work was started in this process");
+        metrics::describe_counter!("tenure_ticks_skipped_total", "ticks at which it was not, by reason");
         metrics::describe_counter!(
-            "tenure_ticks_skipped_total",
-            "ticks at which it was not, by the reason why"
+            "tenure_runs_total",
+            "runs of jobs that ended in this process, by outcome"
         );
-        metrics::describe_counter!("tenure_runs_total", "runs of jobs that ended here, by how they ended");
         metrics::describe_histogram!("tenure_run_seconds", "how long a run of a job took");
-        metrics::describe_counter!("tenure_renewal_failures_total", "renewals that came to nothing");
+        metrics::describe_counter!(
+            "tenure_renewal_failures_total",
+            "renewals that failed or got no reply in time"
+        );
         metrics::describe_histogram!("tenure_renew_seconds", "how long an answered renewal took");
         metrics::describe_histogram!(
             "tenure_trust_left_ratio",
@@ -60,17 +59,17 @@ fn describe() {
     });
 }
 
-/// What the work of an ownership runs in, so that its own log lines tell for whom it worked.
+/// The span in which the work of an ownership runs, so that its own log lines name the ownership.
 pub(crate) fn span(resource: &ResourceName, grant: Grant) -> tracing::Span {
     tracing::info_span!("ownership", %resource, ticket = grant.ticket.0, term = grant.term.0, token = grant.token.0)
 }
 
-/// A number that is counted and not told as an event: it would be told too often.
+/// Something that is counted and is not an event: it happens too often.
 #[derive(Debug)]
 pub(crate) enum Figure {
     /// A campaign for this resource began.
     Entered(ResourceName),
-    /// A renewal was answered after so long. If the store kept it: how much of a full trust was left; near zero it was a
+    /// A renewal was answered. `left` is the part of the trust that was left if the store kept the lease; near zero it was a
     /// near miss.
     RenewalAnswered { took: Duration, left: Option<f64> },
     /// A renewal failed, or got no reply in time.
@@ -98,13 +97,15 @@ pub(crate) fn event(event: &Event) {
         #[cfg(feature = "cron")]
         Event::Job { resource, change } => job(resource, change),
         Event::OnceBegan { resource, attempt } => {
-            tracing::info!(%resource, attempt, "begins what is done once");
+            tracing::info!(%resource, attempt, "starting one-time work");
         }
         Event::OnceInterrupted { resource, by } => interrupted(resource, by),
         Event::Store { worker, resource, change } => {
             store(worker.as_ref().map(Label::as_str), resource.as_ref().map(ResourceName::as_str), change);
         }
-        Event::Panicked { what } => tracing::error!(what, "the driver's work ended before its time"),
+        Event::Panicked { what } => {
+            tracing::error!(what, "internal error: Tenure panicked; this worker owns nothing any more");
+        }
         Event::Dropped { count } => tracing::warn!(count, "events were not logged: the log is too slow"),
     }
 }
@@ -131,11 +132,17 @@ fn campaign(worker: &Label, resource: &ResourceName, change: &Change) {
             metrics::gauge!("tenure_owned", "class" => class(resource)).decrement(1.0);
         }
         Change::Waiting(waiting) => {
-            tracing::debug!(worker, %resource, ahead = waiting.ahead, why = ?waiting.why, "waits");
+            tracing::debug!(worker, %resource, ahead = waiting.ahead, why = ?waiting.why, look_again = ?waiting.look_again, "waiting");
         }
         Change::Flapping { changes, within } => {
             tracing::warn!(worker, %resource, changes, ?within, "changes its owner too often");
             metrics::counter!("tenure_flapping_total", "class" => class(resource)).increment(1);
+        }
+        Change::TicketsChanged { tickets, asked } => {
+            tracing::info!(worker, %resource, tickets, asked, "the number of tickets is not the one before");
+        }
+        Change::DuplicateLabel => {
+            tracing::warn!(worker, %resource, "another live worker has the same label");
         }
         Change::WorkFailed { term, what } => {
             tracing::error!(worker, %resource, term = term.0, what, "the work failed");
@@ -144,68 +151,43 @@ fn campaign(worker: &Label, resource: &ResourceName, change: &Change) {
             tracing::error!(worker, %resource, term = term.0, what, "the cleanup failed");
         }
         Change::CleanupDropped { term } => {
-            tracing::error!(worker, %resource, term = term.0, "the cleanup hangs; it is dropped");
+            tracing::error!(worker, %resource, term = term.0, "the cleanup did not end in time and was dropped");
         }
     }
 }
 
 fn store(worker: Option<&str>, resource: Option<&str>, change: &StoreChange) {
+    let (error, cause) = change.error().unzip();
     match change {
-        StoreChange::Failed { call: "job", error, cause } => {
-            tracing::warn!(resource, error, cause, "the store did not answer about a job");
+        StoreChange::Failed { call, .. } => {
+            tracing::warn!(worker, resource, call, error, cause, "{change}");
         }
-        StoreChange::Failed { call, error, cause } => {
-            tracing::warn!(worker, call, error, cause, "the store did not answer as hoped");
+        StoreChange::Silent { call } => tracing::warn!(worker, call, "{change}"),
+        StoreChange::ForgotLease { left } => tracing::warn!(worker, ?left, "{change}"),
+        StoreChange::ClockWatched { left } | StoreChange::Quarantine { left } => {
+            tracing::info!(worker, ?left, "{change}");
         }
-        StoreChange::Silent { call } => tracing::warn!(worker, call, "the store did not answer in time"),
-        StoreChange::Recovered => tracing::info!(worker, "the store answers again"),
-        StoreChange::Restarted => tracing::warn!(worker, "the store was restarted; confirming what is owned"),
-        StoreChange::ForgotLease { left } => {
-            tracing::warn!(worker, ?left, "the store forgot a live lease; not competing for a while");
-        }
-        StoreChange::ClockWatched { left } => {
-            tracing::info!(worker, ?left, "watches the store's clock before it competes");
-        }
-        StoreChange::Quarantine { left } => {
-            tracing::info!(
-                worker,
-                ?left,
-                "the store is new or lost its data: nothing is granted until earlier owners have stopped"
-            );
-        }
-        StoreChange::QuarantineOver => tracing::info!(worker, "the store grants tickets again"),
-        StoreChange::HintsLost { error, cause } => {
-            tracing::warn!(
-                worker,
-                error,
-                cause,
-                "the store does not tell when a ticket is free; this worker finds out by itself, up to a lease later"
-            );
-        }
-        StoreChange::HintsRestored => tracing::info!(worker, "the store tells again when a ticket is free"),
-        StoreChange::MessagesLost { error, cause } => {
-            tracing::warn!(
-                resource,
-                error,
-                cause,
-                "no messages from the store; what is sent meanwhile is lost"
-            );
+        StoreChange::Recovered | StoreChange::QuarantineOver | StoreChange::HintsRestored => {
+            tracing::info!(worker, "{change}");
         }
         StoreChange::Warned(warning) => {
-            tracing::warn!(cost = ?warning.cost, hint = %warning.hint, "{}", warning.what);
+            tracing::warn!(cost = ?warning.cost, hint = %warning.hint, "{change}");
         }
-        StoreChange::Unreadable { error } => tracing::warn!(error, "skipping a record that cannot be read"),
+        StoreChange::Restarted
+        | StoreChange::HintsLost { .. }
+        | StoreChange::MessagesLost { .. }
+        | StoreChange::Unreadable { .. } => tracing::warn!(worker, resource, error, cause, "{change}"),
     }
 }
 
 // ---- jobs --------------------------------------------------------------------------------------------------
 
-/// Why a tick is left out, in numbers.
+/// The values of `reason` of a skipped tick.
 const SKIPPED: [&str; 5] = ["not_owner", "silence", "missed", "still_running", "too_early"];
-/// How a run ends, in numbers.
+/// The values of `outcome` of a run.
 const RUNS: [&str; 3] = ["ran", "failed", "stopped"];
 
-/// Every series of a job begins at zero.
+/// Starts every series of a job at zero.
 pub(crate) fn job_entered(resource: &ResourceName) {
     ticks_begin(resource);
     for outcome in RUNS {
@@ -240,9 +222,9 @@ pub(crate) fn run_ended(resource: &ResourceName, outcome: &'static str, took: Du
     metrics::histogram!("tenure_run_seconds", "class" => class(resource)).record(took.as_secs_f64());
 }
 
-/// The owner before left its work in the middle.
+/// The previous owner did not finish its work.
 fn interrupted(resource: &ResourceName, worker: &Label) {
-    tracing::warn!(%resource, %worker, "was interrupted");
+    tracing::warn!(%resource, %worker, "the previous run was interrupted");
 }
 
 #[cfg(feature = "cron")]
@@ -252,30 +234,34 @@ fn job(resource: &ResourceName, change: &crate::jobs::cron::Change) {
     match change {
         Change::Began { occurrence, attempt } => {
             metrics::counter!("tenure_ticks_total", "class" => class(resource)).increment(1);
-            tracing::debug!(%resource, occurrence = millis(*occurrence), attempt, "begins");
+            tracing::debug!(%resource, occurrence = millis(*occurrence), attempt, "run started");
         }
-        Change::Ran { occurrence } => tracing::debug!(%resource, occurrence = millis(*occurrence), "ran"),
+        Change::Ran { occurrence } => {
+            tracing::debug!(%resource, occurrence = millis(*occurrence), "run finished");
+        }
         Change::Failed { occurrence, what } => {
             tracing::error!(%resource, occurrence = millis(*occurrence), what, "the job failed");
         }
         Change::Stopped { occurrence } => {
-            tracing::warn!(%resource, occurrence = millis(*occurrence), "the ownership ended before the job did");
+            tracing::warn!(%resource, occurrence = millis(*occurrence), "run stopped: the ownership ended");
         }
         Change::Interrupted { worker, .. } => interrupted(resource, worker),
         Change::Missed { count } => {
             skipped(resource, "missed", *count);
-            tracing::warn!(%resource, count, "nobody began them in time");
+            tracing::warn!(%resource, count, "occurrences missed: no worker started them in time");
         }
         Change::Skipped { count, reason: Skipped::StillRunning } => {
             skipped(resource, "still_running", *count);
-            tracing::warn!(%resource, count, "left out, because the one before was still running");
+            tracing::warn!(%resource, count, "occurrences skipped: the previous run was still going");
         }
         Change::Skipped { count, reason: Skipped::TooEarly } => {
             skipped(resource, "too_early", *count);
             tracing::warn!(%resource, "the clock of this worker is more than a minute ahead of the store's");
         }
-        Change::PlanChanged { before } => tracing::warn!(%resource, before, "had another plan"),
-        // Told as it is heard.
+        Change::PlanChanged { before } => {
+            tracing::warn!(%resource, before, "the schedule of the job has changed");
+        }
+        // Logged as a failed request.
         Change::Refused { .. } => {}
     }
 }
@@ -324,52 +310,117 @@ mod tests {
     use super::*;
     use crate::store::{Impact, Warning};
 
-    /// Every event, once.
+    /// An example of each variant. Without one of them it does not compile.
+    macro_rules! one_of_each {
+        ($type:ty: $($(#[$only:meta])? $pattern:pat => $example:expr,)+) => {{
+            let _is_complete = |one: &$type| match one { $($(#[$only])? $pattern => {})+ };
+            [$($(#[$only])? {
+                let example: $type = $example;
+                assert!(matches!(example, $pattern), "{example:?}");
+                example
+            }),+]
+        }};
+    }
+
+    fn text() -> String {
+        "text".to_owned()
+    }
+
+    fn of_campaign() -> impl IntoIterator<Item = Change> {
+        let (term, second) = (GRANT.term, Duration::from_secs(1));
+        one_of_each! { Change:
+            Change::Acquired(_) => Change::Acquired(GRANT),
+            Change::Ended(..) => Change::Ended(GRANT, EndReason::Expired),
+            Change::Waiting(_) => {
+                Change::Waiting(Waiting { ahead: 1, look_again: second, why: WaitReason::Taken })
+            },
+            Change::Flapping { .. } => Change::Flapping { changes: 6, within: second },
+            Change::TicketsChanged { .. } => Change::TicketsChanged { tickets: 2, asked: 1 },
+            Change::DuplicateLabel => Change::DuplicateLabel,
+            Change::WorkFailed { .. } => Change::WorkFailed { term, what: text() },
+            Change::CleanupFailed { .. } => Change::CleanupFailed { term, what: text() },
+            Change::CleanupDropped { .. } => Change::CleanupDropped { term },
+        }
+    }
+
+    fn of_store() -> impl IntoIterator<Item = StoreChange> {
+        let left = Duration::from_secs(1);
+        one_of_each! { StoreChange:
+            StoreChange::Failed { .. } => StoreChange::Failed { call: "renew", error: text(), cause: text() },
+            StoreChange::Silent { .. } => StoreChange::Silent { call: "renew" },
+            StoreChange::Recovered => StoreChange::Recovered,
+            StoreChange::Restarted => StoreChange::Restarted,
+            StoreChange::ForgotLease { .. } => StoreChange::ForgotLease { left },
+            StoreChange::ClockWatched { .. } => StoreChange::ClockWatched { left },
+            StoreChange::Quarantine { .. } => StoreChange::Quarantine { left },
+            StoreChange::QuarantineOver => StoreChange::QuarantineOver,
+            StoreChange::HintsLost { .. } => StoreChange::HintsLost { error: text(), cause: text() },
+            StoreChange::HintsRestored => StoreChange::HintsRestored,
+            StoreChange::MessagesLost { .. } => StoreChange::MessagesLost { error: text(), cause: text() },
+            StoreChange::Warned(_) => {
+                StoreChange::Warned(Warning { cost: Impact::Time, what: text(), hint: text() })
+            },
+            StoreChange::Unreadable { .. } => StoreChange::Unreadable { error: text() },
+        }
+    }
+
+    #[cfg(feature = "cron")]
+    fn of_job() -> impl IntoIterator<Item = crate::jobs::cron::Change> {
+        use crate::jobs::cron::{Change, Skipped};
+        let (occurrence, worker) = (std::time::SystemTime::UNIX_EPOCH, Label::new("w").expect("a label"));
+        one_of_each! { Change:
+            Change::Began { .. } => Change::Began { occurrence, attempt: 1 },
+            Change::Ran { .. } => Change::Ran { occurrence },
+            Change::Failed { .. } => Change::Failed { occurrence, what: text() },
+            Change::Stopped { .. } => Change::Stopped { occurrence },
+            Change::Interrupted { .. } => Change::Interrupted { occurrence, worker: worker.clone() },
+            Change::Missed { .. } => Change::Missed { count: 2 },
+            Change::Skipped { reason: Skipped::StillRunning, .. } => {
+                Change::Skipped { count: 2, reason: Skipped::StillRunning }
+            },
+            Change::Skipped { reason: Skipped::TooEarly, .. } => {
+                Change::Skipped { count: 2, reason: Skipped::TooEarly }
+            },
+            Change::PlanChanged { .. } => Change::PlanChanged { before: text() },
+            Change::Refused { .. } => Change::Refused { what: text() },
+        }
+    }
+
     fn all() -> Vec<Event> {
-        let grant = Grant { ticket: Ticket(0), term: Term(7), token: Token(9) };
-        let (term, second) = (grant.term, Duration::from_secs(1));
-        let text = || "text".to_owned();
-        let waiting = Waiting { ahead: 1, look_again: second, why: WaitReason::Taken };
-        let campaigns = [
-            Change::Acquired(grant),
-            Change::Ended(grant, EndReason::Left),
-            Change::Ended(grant, EndReason::Expired),
-            Change::Waiting(waiting),
-            Change::Flapping { changes: 6, within: second },
-            Change::WorkFailed { term, what: text() },
-            Change::CleanupFailed { term, what: text() },
-            Change::CleanupDropped { term },
-        ];
-        let stores = [
-            StoreChange::Failed { call: "renew", error: text(), cause: text() },
-            StoreChange::Failed { call: "job", error: text(), cause: text() },
-            StoreChange::Silent { call: "renew" },
-            StoreChange::Recovered,
-            StoreChange::Restarted,
-            StoreChange::ForgotLease { left: second },
-            StoreChange::ClockWatched { left: second },
-            StoreChange::Quarantine { left: second },
-            StoreChange::QuarantineOver,
-            StoreChange::HintsLost { error: text(), cause: text() },
-            StoreChange::HintsRestored,
-            StoreChange::MessagesLost { error: text(), cause: text() },
-            StoreChange::Warned(Warning { cost: Impact::Time, what: text(), hint: text() }),
-            StoreChange::Unreadable { error: text() },
-        ];
         let (worker, resource) = (Label::new("w").expect("a label"), ResourceName::new("r").expect("a name"));
-        let of_campaign =
+        let others = one_of_each! { Event:
+            Event::Campaign { .. } => {
+                let change = Change::Ended(GRANT, EndReason::Left);
+                Event::Campaign { worker: worker.clone(), resource: resource.clone(), change }
+            },
+            #[cfg(feature = "cron")]
+            Event::Job { .. } => {
+                let change = crate::jobs::cron::Change::Missed { count: 1 };
+                Event::Job { resource: resource.clone(), change }
+            },
+            Event::OnceBegan { .. } => Event::OnceBegan { resource: resource.clone(), attempt: 1 },
+            Event::OnceInterrupted { .. } => {
+                Event::OnceInterrupted { resource: resource.clone(), by: worker.clone() }
+            },
+            Event::Store { .. } => {
+                let change = StoreChange::Failed { call: "job", error: text(), cause: text() };
+                Event::Store { worker: None, resource: Some(resource.clone()), change }
+            },
+            Event::Panicked { .. } => Event::Panicked { what: text() },
+            Event::Dropped { .. } => Event::Dropped { count: 3 },
+        };
+        let campaign =
             |change| Event::Campaign { worker: worker.clone(), resource: resource.clone(), change };
-        let of_store = |change| Event::Store { worker: Some(worker.clone()), resource: None, change };
-        let mut all: Vec<Event> = campaigns.into_iter().map(of_campaign).collect();
-        all.extend(stores.into_iter().map(of_store));
-        all.extend([
-            Event::OnceBegan { resource: resource.clone(), attempt: 1 },
-            Event::OnceInterrupted { resource: resource.clone(), by: worker.clone() },
-            Event::Panicked { what: text() },
-            Event::Dropped { count: 3 },
-        ]);
+        let store = |change| Event::Store { worker: Some(worker.clone()), resource: None, change };
+        let mut all: Vec<Event> = others.into_iter().collect();
+        all.extend(of_campaign().into_iter().map(campaign));
+        all.extend(of_store().into_iter().map(store));
+        #[cfg(feature = "cron")]
+        all.extend(of_job().into_iter().map(|change| Event::Job { resource: resource.clone(), change }));
         all
     }
+
+    const GRANT: Grant = Grant { ticket: Ticket(0), term: Term(7), token: Token(9) };
 
     #[test]
     fn every_event_is_one_line() {
@@ -377,6 +428,12 @@ mod tests {
         let pen = Pen(lines.clone());
         let log = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_ansi(false);
         let all = all();
+        #[cfg(feature = "cron")]
+        let silent = |event: &&Event| {
+            matches!(event, Event::Job { change: crate::jobs::cron::Change::Refused { .. }, .. })
+        };
+        #[cfg(not(feature = "cron"))]
+        let silent = |_: &&Event| false;
 
         tracing::subscriber::with_default(log.with_writer(move || pen.clone()).finish(), || {
             all.iter().for_each(event);
@@ -384,13 +441,14 @@ mod tests {
 
         let text =
             String::from_utf8(lines.lock().unwrap_or_else(PoisonError::into_inner).clone()).expect("text");
-        assert_eq!(text.lines().count(), all.len(), "{text}");
+        assert_eq!(text.lines().count(), all.len() - all.iter().filter(silent).count(), "{text}");
         assert!(
             text.contains(r#"lost the ownership worker="w" resource=r term=7 token=9 reason="expired""#),
             "{text}"
         );
         assert!(
-            text.lines().any(|line| line.contains("INFO") && line.contains("nothing is granted")),
+            text.lines().any(|line| line.contains("INFO")
+                && line.contains("it grants nothing until earlier owners have stopped")),
             "{text}"
         );
     }

@@ -24,7 +24,7 @@ use tenure_core::{
 use self::claim_locks::ClaimLocks;
 use super::backend::Backend;
 use super::listening::Listening;
-use super::{Condition, Entry, Hints, Messages, Pending, Store, Warning};
+use super::{Condition, Entry, Hints, Known, Messages, Pending, Store, Warning};
 use crate::Error;
 use crate::runtime::clock::Clocks;
 use crate::runtime::engine::random;
@@ -177,6 +177,10 @@ impl<B: Backend> Store for RecordStore<B> {
 
     fn hints(&self, lease: LeaseId) -> Pending<'_, Hints> {
         Box::pin(self.inner.hints(lease))
+    }
+
+    fn known(&self, lease: LeaseId, resource: &ResourceName) -> Known {
+        self.inner.known(lease, resource)
     }
 
     fn safety(&self) -> Pending<'_, Vec<Warning>> {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::super::backend::{
     Backend, Change, Commits, History, Listing, Page, Signals, Snapshot, Subscriptions,
 };
-use super::super::{MemoryBackend, Pending, RecordStore, Store, Warning};
+use super::super::{Known, MemoryBackend, Pending, RecordStore, Store, Warning};
 use crate::runtime::clock::{Clocks, ManualClock};
 
 const TTL: Duration = Duration::from_secs(15);
@@ -252,6 +252,29 @@ async fn the_ttl_of_a_waiter_that_died_is_forgotten() {
     let client = store.inner.client();
     let meta = client.seen(&Key::Meta).and_then(tenure_core::rules::Record::meta).expect("known");
     assert_eq!(meta.longest, TTL, "after every restart of the store nothing is granted for so long");
+}
+
+/// A worker is killed and starts again under its label: it waits for the lease that it had before. Only a lease that is
+/// renewed meanwhile belongs to somebody else.
+// req: T11
+#[tokio::test]
+async fn a_dead_predecessor_with_the_same_label_is_not_another_worker() {
+    let store = Late::store();
+    let Clocks::ByHand(clock) = store.clocks().clone() else { panic!("a clock by hand") };
+    let first = open(&store, 1).await;
+    granted(claim(&store, first).await);
+    clock.advance(Duration::from_secs(1));
+    let again = open(&store, 2).await;
+    waiting(claim(&store, again).await);
+    let before = store.known(again, &job());
+
+    clock.advance(Duration::from_secs(1));
+    let renewal = call(&store, first, Call::Renew).await;
+
+    assert!(matches!(renewal, Said::Kept { .. }), "{renewal:?}");
+    assert_eq!((before.tickets, before.has_namesake), (Some(1), false));
+    assert!(store.known(again, &job()).has_namesake);
+    assert_eq!(store.known(again, &ResourceName::new("other").expect("a name")), Known::default());
 }
 
 // A backend that is late.

@@ -1,18 +1,44 @@
-//! What people read: owners and waiters, the condition of the namespace, history, jobs. Nothing is changed here.
+//! What people read: owners and waiters, the condition of the namespace, history, jobs; and what is known of a resource without
+//! reading. Nothing is changed here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tenure_core::rules::{Event, Found, Key, Lease, Reader, Resource, Value, job_view};
+use tenure_core::rules::{Event, Found, Key, Lease, Reader, Record, Resource, Value, job_view};
 use tenure_core::{BATCH, HISTORY, JobView, LeaseId, Metadata, ResourceName, ResourceView};
 
 use super::Inner;
 use super::run::{decoded, readable};
 use crate::Error;
 use crate::store::backend::{Backend, History, Listing};
-use crate::store::{Condition, Entry, codec};
+use crate::store::{Condition, Entry, Known, codec};
+
+/// So many other workers of a resource are compared with one that competes for it.
+const MOST_COMPARED: usize = 64;
 
 impl<B: Backend> Inner<B> {
+    /// What earlier answers showed.
+    pub(super) fn known(&self, lease: LeaseId, name: &ResourceName) -> Known {
+        let client = self.client();
+        let Some(resource) = client.seen(&Key::Resource(name.clone())).and_then(Record::resource) else {
+            return Known::default();
+        };
+        let lease_of = |id: LeaseId| client.seen(&Key::Lease(id)).and_then(Record::lease);
+        // A worker that died and came again under its label finds the lease that it had before. As long as it waits, only a
+        // lease that was renewed since counts.
+        let owns = resource.owner_with(lease).is_some();
+        let has_namesake = lease_of(lease).is_some_and(|own| {
+            let is_namesake = |other: &Lease| {
+                other.label == own.label && other.ended.is_none() && (owns || other.renewed > own.opened)
+            };
+            let owners = resource.owners.iter().map(|owner| owner.lease);
+            let others = owners.chain(resource.queue.iter().map(|waiter| waiter.lease));
+            let others = others.filter(|other| *other != lease).take(MOST_COMPARED);
+            others.filter_map(lease_of).any(is_namesake)
+        });
+        Known { tickets: Some(resource.tickets), has_namesake }
+    }
+
     /// These resources, or all, with the leases that they name.
     pub(super) async fn resources(
         &self,

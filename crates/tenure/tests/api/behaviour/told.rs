@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure::{Change, FlapLimit, Worker};
+use tenure::{Change, FlapLimit, Timing, Worker};
 
 use super::shaky::{Mood, Shaky};
 use super::{soon, until};
@@ -78,7 +78,7 @@ async fn the_log_tells_that_the_store_hangs() {
 
     let _campaign = _worker.campaign("job").obtain(async |_| {}, async |_| {}).expect("it competes");
 
-    told.first(&["WARN", "worker=\"hung up\"", "call=\"open\"", "did not answer in time"]).await;
+    told.first(&["WARN", "worker=\"hung up\"", "call=\"open\"", "no reply from the store in time"]).await;
 }
 
 // req: T11
@@ -137,4 +137,51 @@ async fn a_resource_that_changes_its_owner_too_often_is_told_in_the_log_and_amon
     told.first(&["WARN", "changes its owner too often", "worker=\"flapper\"", "resource=flaps", "changes=3"])
         .await;
     worker.shutdown().await;
+}
+
+// req: T11
+#[tokio::test]
+async fn a_waiting_worker_reports_another_one_with_its_label_and_another_number_of_tickets() {
+    let told = Told::listen();
+    let timing = Timing::new(Duration::from_secs(1)).expect("sound");
+    let connect = async |label: &str| {
+        let builder = Worker::builder("memory:peers").label(label).timing(timing);
+        builder.connect().await.expect("a worker")
+    };
+    let (owner, waiter) = (connect("twin").await, connect("twin").await);
+    let own = soon(owner.campaign("peers").acquire()).await.expect("a ticket");
+
+    let news = async |worker: &Worker, tickets: u32| {
+        let mut campaign = worker.campaign("peers").tickets(tickets);
+        let mut changes = campaign.changes();
+        let campaign = campaign.obtain(async |_| {}, async |_| {}).expect("it competes");
+        let news = soon(async {
+            loop {
+                let change = changes.next().await.expect("it goes on");
+                if matches!(change, Change::DuplicateLabel | Change::TicketsChanged { .. }) {
+                    return change;
+                }
+            }
+        });
+        let news = news.await;
+        soon(campaign.stop()).await;
+        news
+    };
+
+    assert_eq!(news(&waiter, 1).await, Change::DuplicateLabel);
+    told.first(&["WARN", "another live worker has the same label", "worker=\"twin\"", "resource=peers"])
+        .await;
+    let (other, later) = (connect("other").await, connect("later").await);
+    // The worker whose lease is opened last decides how many tickets there are.
+    let elsewhere = soon(other.campaign("elsewhere").acquire()).await.expect("a ticket");
+    let later_own = soon(later.campaign("peers").tickets(2).acquire()).await.expect("a ticket");
+    assert_eq!(news(&other, 1).await, Change::TicketsChanged { tickets: 2, asked: 1 });
+    told.first(&["INFO", "tickets=2", "asked=1", "resource=peers"]).await;
+
+    for own in [own, later_own, elsewhere] {
+        own.release().await;
+    }
+    for worker in [owner, waiter, other, later] {
+        worker.shutdown().await;
+    }
 }
