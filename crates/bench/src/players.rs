@@ -92,15 +92,14 @@ async fn obtain_all(worker: &Worker, count: usize) -> Result<Vec<tenure::Campaig
     let started = Arc::new((AtomicUsize::new(0), tokio::sync::Notify::new()));
     let mut campaigns = Vec::with_capacity(count);
     for number in 0..count {
-        let campaign = worker.campaign(format!("many.{number}")).with((started.clone(), count));
-        campaigns.push(campaign.obtain(
-            async |_, (started, count)| {
-                if started.0.fetch_add(1, Ordering::Relaxed) + 1 == count {
-                    started.1.notify_one();
-                }
-            },
-            async |_, _| {},
-        )?);
+        let started = started.clone();
+        let start = move |_| {
+            if started.0.fetch_add(1, Ordering::Relaxed) + 1 == count {
+                started.1.notify_one();
+            }
+            async {}
+        };
+        campaigns.push(worker.campaign(format!("many.{number}")).obtain(start, async |_| {})?);
     }
     started.1.notified().await;
     Ok(campaigns)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::{Campaign, Clock, EndReason, Ownership, Timing, Worker};
+use tenure::{Campaign, Clock, EndReason, Lead, Timing, Worker};
 use testkit::dice::Dice;
 use testkit::{Micros, boottime};
 use tokio::sync::mpsc;
@@ -40,7 +40,7 @@ struct Shared {
 
 /// One ownership, and the work under it.
 struct Held {
-    own: Ownership,
+    lead: Lead,
     resource: u32,
     token: u64,
     ticket: u32,
@@ -131,9 +131,10 @@ async fn enter(shared: &Arc<Shared>, worker: &Worker) -> Result<Vec<(u32, Campai
     while !resources.is_empty() {
         let resource = resources.swap_remove(usize::try_from(dice.below(resources.len() as u64))?);
         let tickets = shared.part.tickets[resource as usize];
-        let campaign = worker.campaign(part::name(resource)).tickets(tickets).with(shared.clone());
-        let begin = move |own, shared: Arc<Shared>| async move { shared.begin(resource, own).await };
-        let end = move |ending, shared: Arc<Shared>| async move { shared.end(resource, ending).await };
+        let campaign = worker.campaign(part::name(resource)).tickets(tickets);
+        let (starting, ending) = (shared.clone(), shared.clone());
+        let begin = move |lead| starting.clone().begin(resource, lead);
+        let end = move |why| ending.clone().end(resource, why);
         campaigns.push((resource, campaign.obtain(begin, end)?));
         tokio::time::sleep(Duration::from_millis(dice.below(8))).await;
     }
@@ -150,21 +151,21 @@ impl Shared {
     }
 
     /// Called on a win.
-    async fn begin(&self, resource: u32, own: Ownership) -> io::Result<()> {
+    async fn begin(self: Arc<Self>, resource: u32, lead: Lead) -> io::Result<()> {
         if self.is(Plant::BeginsLate) {
             tokio::time::sleep(Duration::from_millis(self.part.ttl_ms * 2)).await;
         }
         let at = boottime();
-        if !own.holds() {
+        if !lead.holds() {
             return Ok(());
         }
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let (term, token) =
-            if self.is(Plant::OwnNumbers) { (number, number) } else { (own.term(), own.token()) };
+            if self.is(Plant::OwnNumbers) { (number, number) } else { (lead.term(), lead.token()) };
         let record = Record {
             kind: Kind::Ownership,
             resource,
-            ticket: own.ticket(),
+            ticket: lead.ticket(),
             term,
             token,
             began: at,
@@ -175,13 +176,13 @@ impl Shared {
             slow: 0,
         };
         let page = self.book.enter(&record)?;
-        let (ticket, work, seen) = (own.ticket(), Mutex::default(), AtomicU64::new(at));
-        self.held().push(Arc::new(Held { own, resource, token, ticket, page, work, seen }));
+        let (ticket, work, seen) = (lead.ticket(), Mutex::default(), AtomicU64::new(at));
+        self.held().push(Arc::new(Held { lead, resource, token, ticket, page, work, seen }));
         Ok(())
     }
 
     /// The cleanup: called when it has ended, before the ticket is free.
-    async fn end(&self, resource: u32, ending: EndReason) -> io::Result<()> {
+    async fn end(self: Arc<Self>, resource: u32, ending: EndReason) -> io::Result<()> {
         let held: Vec<Arc<Held>> = {
             let mut all = self.held();
             let ended: Vec<Arc<Held>> =
@@ -207,7 +208,7 @@ impl Shared {
         let held: Vec<Arc<Held>> = self.held().clone();
         for held in held {
             let at = boottime();
-            if held.own.holds() {
+            if held.lead.holds() {
                 held.seen.store(at, Ordering::Relaxed);
                 held.page.held(at)?;
             } else if self.believes(&held, at) {
@@ -248,7 +249,7 @@ impl Shared {
             return Ok(());
         }
         let next = Entry { token: held.token, number: work.written + 1 };
-        let goes_on = || held.own.holds() || self.is(Plant::GoesOn);
+        let goes_on = || held.lead.holds() || self.is(Plant::GoesOn);
         if !goes_on() {
             return Ok(());
         }

@@ -165,7 +165,7 @@ impl Work<'_> {
             .tickets(self.settings.tickets.count())
             .priority(self.settings.priority);
         let changes = campaign.changes();
-        self.drive(changes, campaign.run(async |own| self.under(&own, Vec::new()).await)).await
+        self.drive(changes, campaign.run(async |lead| self.under(&lead, Vec::new()).await)).await
     }
 
     /// Feeds events into the state machine until the campaign has ended or `--wait` is over.

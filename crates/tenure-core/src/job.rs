@@ -47,12 +47,46 @@ impl Occurrence {
     pub const fn as_millis(self) -> u64 {
         self.0
     }
+
+    /// The same as the time since 1970: `SystemTime::UNIX_EPOCH + occurrence.since_epoch()`.
+    #[must_use]
+    pub const fn since_epoch(self) -> Duration {
+        Duration::from_millis(self.0)
+    }
 }
 
+/// In UTC, as RFC 3339 has it: `2026-03-29T03:00:00Z`.
 impl fmt::Display for Occurrence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
+        show_time(self.since_epoch(), f)
     }
+}
+
+/// In UTC, as RFC 3339 has it: `2026-03-29T03:00:00.25Z`.
+impl fmt::Display for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show_time(self.since_epoch(), f)
+    }
+}
+
+fn show_time(since_epoch: Duration, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (seconds, micros) = (since_epoch.as_secs(), since_epoch.subsec_micros());
+    // From here on a year begins in March, so that a leap day is its last day, and an era has 400 of them.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+    if micros > 0 {
+        let fraction = alloc::format!("{micros:06}");
+        write!(f, ".{}", fraction.trim_end_matches('0'))?;
+    }
+    f.write_str("Z")
 }
 
 /// What a store's wall clock shows, in microseconds since 1970: for people, and for what is too early. It may step.
@@ -70,6 +104,12 @@ impl WallTime {
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
+    }
+
+    /// The same as the time since 1970: `SystemTime::UNIX_EPOCH + time.since_epoch()`.
+    #[must_use]
+    pub const fn since_epoch(self) -> Duration {
+        Duration::from_micros(self.0)
     }
 
     /// The last occurrence that may be begun now.
@@ -241,7 +281,7 @@ impl JobRecord {
     /// The idempotency key of the run: the same for every attempt at this occurrence.
     #[must_use]
     pub fn key(&self, job: &ResourceName) -> String {
-        alloc::format!("{job}/{}/{}", self.occurrence, self.key_token.0)
+        alloc::format!("{job}/{}/{}", self.occurrence.as_millis(), self.key_token.0)
     }
 }
 
@@ -310,6 +350,19 @@ mod tests {
         assert_eq!(Note::of("a\nb\u{1b}[0m").as_str(), "a b [0m");
         assert_eq!(Note::of(&"ä".repeat(150)).as_str(), "ä".repeat(100));
         assert_eq!((Note::of(&"x".repeat(200)).as_str().len(), Note::of("")), (200, Note::default()));
+    }
+
+    #[test]
+    fn times_are_shown_as_rfc_3339_has_them() {
+        let shown = |seconds: u64| WallTime::from_micros(seconds * 1_000_000).to_string();
+
+        assert_eq!(shown(0), "1970-01-01T00:00:00Z");
+        assert_eq!(shown(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(shown(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(shown(1_709_251_200), "2024-03-01T00:00:00Z");
+        assert_eq!(shown(4_107_542_400), "2100-03-01T00:00:00Z");
+        assert_eq!(WallTime::from_micros(1_250_000).to_string(), "1970-01-01T00:00:01.25Z");
+        assert_eq!(Occurrence::LAST.to_string(), "2200-01-01T00:00:00Z");
     }
 
     #[test]

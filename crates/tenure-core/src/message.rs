@@ -38,6 +38,24 @@ pub struct Term(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
+macro_rules! number {
+    ($($name:ident is $number:ident),+) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl From<$name> for $number {
+            fn from(number: $name) -> Self {
+                number.0
+            }
+        }
+    )+};
+}
+
+number!(Ticket is u32, Term is u64, Token is u64);
+
 /// One life of a store with its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u128);

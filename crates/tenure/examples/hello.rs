@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use tenure::{Ownership, Worker};
+use tenure::{Lead, Worker};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -32,11 +32,11 @@ async fn work(file: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn greet(own: Ownership) {
+async fn greet(lead: Lead) {
     let _parting = Parting;
     // Ends by itself when the ownership does; then `run` competes again.
-    while own.holds() {
-        say(&format!("Hello World, pid {} (term {})", std::process::id(), own.term()));
+    while lead.holds() {
+        say(&format!("Hello World, pid {} (term {})", std::process::id(), lead.term()));
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
 }

@@ -25,10 +25,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 async fn start(label: String) -> Result<(), tenure::Error> {
     let worker = Worker::builder("memory:migration").label(label).connect().await?;
-    match worker.once("migration-42", async |own| migrate(own.token()).await).await? {
+    match worker.once("migration-42", async |lead| migrate(lead.token()).await).await? {
         Once::Ran => println!("{} has migrated", worker.label()),
         Once::Done { by, .. } => println!("{} found it done by {by}", worker.label()),
-        Once::UnderWay => unreachable!("`once` waits"),
     }
     println!("{} serves", worker.label());
     worker.shutdown().await;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure::fence::{Fence, Marks, Stale};
-use tenure::{Ownership, Worker};
+use tenure::{Lead, Worker};
 
 const SHARES: u32 = 3;
 const JOBS: u32 = 30;
@@ -22,8 +22,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let worker = Worker::builder("memory:queue").label(format!("consumer {number}")).connect().await?;
         let queue = queue.clone();
         consumers.spawn(async move {
-            let work = worker.campaign("mails").tickets(SHARES).with((queue, worker.label().to_owned()));
-            work.run(async |own, (queue, name)| consume(&own, &queue, &name).await).await
+            let campaign = worker.campaign("mails").tickets(SHARES);
+            campaign.run(async move |lead| consume(&lead, &queue, worker.label()).await).await
         });
     }
     // Every consumer ends when its share is done; then one that waited looks whether something is left of it.
@@ -37,8 +37,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Works on one share until it is empty, or is dropped where it stands when the ownership ends.
-async fn consume(own: &Ownership, queue: &Queue, name: &str) {
-    let (share, fence) = (own.ticket(), own.fence());
+async fn consume(lead: &Lead, queue: &Queue, name: &str) {
+    let (share, fence) = (lead.ticket(), lead.fence());
     while let Some(job) = queue.next(share) {
         // The work itself.
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -19,7 +19,6 @@ use axum::routing::get;
 use tenure::{Campaign, Worker};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -67,30 +66,25 @@ fn leader(campaign: &Campaign) -> (StatusCode, &'static str) {
     }
 }
 
-/// What only one may do: here a timer.
+/// What only one may do: here a timer. It is cancelled when the ownership ends, and then the ticket is free.
 fn lead(worker: &Worker) -> Result<Campaign, tenure::Error> {
-    let timer = std::sync::Arc::<std::sync::Mutex<Option<JoinHandle<()>>>>::default();
-    worker.campaign("service.timer").with(timer).obtain(
-        async |own, timer| {
-            say(&format!("leads, term {}", own.term()));
-            let ticks = async move {
-                while own.holds() {
-                    say("tick");
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
-            };
-            *timer.lock().expect("nobody panics while he has it") = Some(tokio::spawn(ticks));
-        },
-        async |ending, timer| {
-            // Not before the timer has stopped is the ticket free.
-            let ticks = timer.lock().expect("nobody panics while he has it").take();
-            if let Some(ticks) = ticks {
-                ticks.abort();
-                let _cancelled = ticks.await;
-            }
-            say(&format!("leads no more: {ending:?}"));
-        },
-    )
+    worker.campaign("service.timer").spawn(async |lead| {
+        say(&format!("leads, term {}", lead.term()));
+        let _parting = Parting;
+        loop {
+            say("tick");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    })
+}
+
+/// Says so when the work ends, also when it is cancelled.
+struct Parting;
+
+impl Drop for Parting {
+    fn drop(&mut self) {
+        say("leads no more");
+    }
 }
 
 /// To whoever listens.

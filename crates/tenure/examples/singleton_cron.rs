@@ -6,20 +6,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tenure::Worker;
-use tenure::cron::Tick;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), tenure::Error> {
     let (count, mut jobs) = (Arc::new(AtomicU32::new(0)), Vec::new());
     for number in 1..=3 {
         let worker = Worker::builder("memory:").label(format!("worker {number}")).connect().await?;
-        let state = (worker.label().to_owned(), count.clone());
-        let job = worker.cron("report", "* * * * * *").with(state).run(async |tick, (label, count)| {
-            println!("{label} reports on second {}, once: {}", second(&tick), tick.key());
-            count.fetch_add(1, Ordering::SeqCst);
+        let (label, runs) = (worker.label().to_owned(), count.clone());
+        let job = worker.cron("report", "* * * * * *").run(move |tick| {
+            println!("{label} reports at {}, once: {}", tick.occurrence(), tick.key());
+            runs.fetch_add(1, Ordering::SeqCst);
+            async {}
         })?;
         jobs.push((worker, job));
     }
@@ -36,10 +36,6 @@ async fn main() -> Result<(), tenure::Error> {
         worker.shutdown().await;
     }
     Ok(())
-}
-
-fn second(tick: &Tick) -> u64 {
-    tick.occurrence().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 async fn until(count: &AtomicU32, runs: u32) {

@@ -1,4 +1,4 @@
-//! Two of four workers own a resource at a time, each one seat of its own; when one leaves, the next takes its seat.
+//! Two of four workers own a resource at a time, each with a ticket of its own; when one leaves, the next takes its ticket.
 //!
 //! `cargo run --example two_tickets`
 // req: A5
@@ -44,12 +44,16 @@ fn compete(
     number: usize,
     seated: UnboundedSender<usize>,
 ) -> Result<Campaign, tenure::Error> {
-    let state = (worker.label().to_owned(), number, seated);
-    worker.campaign(Job::Echo).tickets(Job::Echo.tickets()).with(state).obtain(
-        async |own, (name, number, seated)| {
-            println!("{name} has seat {} (term {})", own.ticket(), own.term());
+    let (name, leaver) = (worker.label().to_owned(), worker.label().to_owned());
+    Job::Echo.campaign(worker).obtain(
+        move |lead| {
+            println!("{name} has ticket {} (term {})", lead.ticket(), lead.term());
             seated.send(number).ok();
+            async {}
         },
-        async |ending, (name, ..)| println!("{name} gave it up: {ending:?}"),
+        move |why| {
+            println!("{leaver} gave it up: {why:?}");
+            async {}
+        },
     )
 }

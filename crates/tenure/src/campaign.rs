@@ -1,4 +1,4 @@
-//! A standing pursuit of one resource, in three styles on one engine: callbacks, work, and by hand.
+//! Campaigns: a worker's standing attempts to own a resource, with work that is spawned, run or done by hand.
 
 pub(crate) mod callbacks;
 pub(crate) mod candidacy;
@@ -10,15 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tenure_core::{Grant, OwnerView, Payload, Published, ResourceName, Tickets as Count, Want};
+use tenure_core::{EndReason, OwnerView, Payload, Published, ResourceName, Tickets as Count, Want};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use self::callbacks::{Flag, Outcome, Wish};
+use self::callbacks::{Flag, OnReturn, Wish};
 use self::candidacy::Entered;
 use self::changes::{Changes, Listeners};
 use self::state::{Seat, Signal};
+use self::work_guard::Stint;
 use crate::Error;
+use crate::lead::Lead;
+use crate::outcome::{IntoOutcome, Outcome};
 use crate::ownership::Ownership;
 use crate::runtime::engine::{Command, Wanted};
 use crate::runtime::telemetry;
@@ -42,26 +45,30 @@ impl From<u32> for Tickets {
 
 /// A campaign to be. See [`Worker::campaign`](crate::Worker::campaign).
 #[derive(Debug)]
-#[must_use = "a campaign begins with `obtain`, `run` or `acquire`"]
+#[must_use = "a campaign begins with `spawn`, `obtain`, `run` or `acquire`"]
 pub struct CampaignBuilder {
-    worker: Arc<Inner>,
+    pub(crate) worker: Arc<Inner>,
     resource: Result<ResourceName, Error>,
     tickets: Tickets,
     priority: i32,
     listeners: Listeners,
 }
 
-/// A campaign to be, with what its callbacks work on.
-#[derive(Debug)]
-#[must_use = "a campaign begins with `obtain`"]
-pub struct CampaignWith<A> {
-    builder: CampaignBuilder,
-    state: A,
-}
-
 impl CampaignBuilder {
     pub(crate) fn new(worker: Arc<Inner>, resource: Result<ResourceName, Error>) -> Self {
         Self { worker, resource, tickets: Tickets::Limited(1), priority: 0, listeners: Listeners::default() }
+    }
+
+    /// For the resource of a job: `kind:name`.
+    pub(crate) fn of_job(worker: Arc<Inner>, kind: &str, name: &str) -> Self {
+        let resource = ResourceName::new(name).and_then(|name| ResourceName::new(&format!("{kind}:{name}")));
+        Self::new(worker, resource.map_err(Error::from))
+    }
+
+    /// The name of the resource, if it is a good one.
+    pub(crate) fn named(self) -> Result<(ResourceName, Self), Error> {
+        let resource = self.resource?;
+        Ok((resource.clone(), Self { resource: Ok(resource), ..self }))
     }
 
     /// How many may own the resource at once; by default one.
@@ -81,53 +88,90 @@ impl CampaignBuilder {
         self.listeners.listen()
     }
 
-    /// What the callbacks of [`obtain`](CampaignWith::obtain) are handed, cloned for each: async closures that
-    /// capture nothing can be called again and again, so state comes this way.
+    /// Competes in the background until stopped, and runs one async function while this worker owns a ticket: the way to run
+    /// a service. The function runs in the runtime of the caller, once per win. When the ownership ends it is dropped at
+    /// once, at its next await; before each of its steps the ownership is checked.
+    ///
+    /// When the function returns, its work is done: the ticket is released, and the campaign leaves. When it fails or panics,
+    /// the ticket is released, and the campaign competes again after a while.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
     /// # let worker = tenure::Worker::connect("memory:").await?;
-    /// let greeting = "hello".to_owned();
-    /// let campaign = worker.campaign("echo").with(greeting).obtain(
-    ///     async |own, greeting| println!("{greeting}, term {}", own.term()),
-    ///     async |_, greeting| println!("no more {greeting}"),
-    /// )?;
+    /// let campaign = worker.campaign("echo").spawn(async |lead| {
+    ///     while lead.holds() {
+    ///         println!("echo, term {}", lead.term());
+    ///         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    ///     }
+    /// })?;
     /// # campaign.stop().await; Ok(()) }
     /// ```
-    pub fn with<A: Clone + Send + 'static>(self, state: A) -> CampaignWith<A> {
-        CampaignWith { builder: self, state }
-    }
-
-    /// Competes from now on, in the background, until stopped. `start` runs once per win, on the winner only, and
-    /// may return at once: the ticket stays until the ownership ends. `cleanup` runs once per win, when it has
-    /// ended, before the ticket is free. Both run in the runtime of the caller: an ownership that is over before this
-    /// runtime came to start it has neither, and a runtime that is shut down runs no cleanup. One that fails or
-    /// panics ends the ownership, and the campaign competes again after a while.
     ///
     /// # Errors
-    /// When a setting breaks its limit, this worker competes for the resource already, or there is no runtime.
-    // req: O7 O8 O10 O15
-    pub fn obtain<S, F, C, G>(self, mut start: S, mut cleanup: C) -> Result<Campaign, Error>
+    /// When a setting breaks its limit, this worker competes for the resource already, or there is no tokio runtime.
+    // req: O7 O10 O13 E8
+    pub fn spawn<W, F>(self, mut work: W) -> Result<Campaign, Error>
     where
-        S: FnMut(Ownership) -> F + Send + 'static,
-        F: Future<Output: Outcome> + Send + 'static,
-        C: FnMut(crate::EndReason) -> G + Send + 'static,
-        G: Future<Output: Outcome> + Send + 'static,
+        W: FnMut(Lead) -> F + Send + 'static,
+        F: Future<Output: IntoOutcome> + Send + 'static,
     {
-        self.with(()).obtain(move |own, ()| start(own), move |ending, ()| cleanup(ending))
+        let work = move |lead: Lead| {
+            let work = work(lead.clone());
+            async move { lead.run(work).await.map_or(Outcome::Unfinished, IntoOutcome::into_outcome) }
+        };
+        self.start(|wish, entered| {
+            callbacks::serve(wish, entered, OnReturn::Finish, work, |_| std::future::ready(()))
+        })
     }
 
-    /// Competes, works while it owns, and competes again after a loss. The work's own end releases the ticket,
-    /// and is the result. On a loss the work is told by its [`Ownership`], and dropped at the harder stop; what
-    /// it returns after that is dropped too. Dropping the future of `run` ends the work and leaves; a panic of the
-    /// work goes on to the caller, and frees the ticket.
+    /// Competes in the background until stopped, with a start and a cleanup. `start` runs once per win, on the winner only; when
+    /// it returns, the worker keeps the ticket until the ownership ends. `cleanup` runs once per win, when the ownership has
+    /// ended and before the ticket is free. When one of them fails or panics the ownership ends, and the campaign
+    /// competes again after a while.
     ///
-    /// The work may borrow from the caller. In a task of its own (`tokio::spawn`) it has to own what it uses:
-    /// `async move |own| ..`, or [`with`](Self::with).
+    /// Both run in the runtime of the caller. If that runtime is so late that the ownership has ended before `start`,
+    /// neither of them runs. A runtime that is shut down runs no cleanup.
+    ///
+    /// # Errors
+    /// When a setting breaks its limit, this worker competes for the resource already, or there is no tokio runtime.
+    // req: O7 O8 O10 O15
+    pub fn obtain<S, F, C, G>(self, start: S, cleanup: C) -> Result<Campaign, Error>
+    where
+        S: FnMut(Lead) -> F + Send + 'static,
+        F: Future<Output: IntoOutcome> + Send + 'static,
+        C: FnMut(EndReason) -> G + Send + 'static,
+        G: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        self.start(|wish, entered| callbacks::serve(wish, entered, OnReturn::Keep, start, cleanup))
+    }
+
+    /// Begins to compete; `serve` answers the signals of the campaign, in the runtime of the caller.
+    pub(crate) fn start<F>(self, serve: impl FnOnce(Wish, Entered) -> F) -> Result<Campaign, Error>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let runtime = tokio::runtime::Handle::try_current()
+            .map_err(|error| Error::refused("callbacks need a tokio runtime").because(error))?;
+        let entered = self.enter()?;
+        let (seat, worker, resource) =
+            (entered.seat.clone(), entered.worker().clone(), entered.resource.clone());
+        let (leave, is_over) = (Arc::<Flag>::default(), Arc::<Flag>::default());
+        // Nothing around it: what is moved into another future is there twice.
+        runtime.spawn(serve(Wish::new(leave.clone(), is_over.clone()), entered));
+        Ok(Campaign { seat, worker, resource, leave, is_over })
+    }
+
+    /// Competes, runs `work` in the task of the caller while this worker owns, and competes again after a loss. When
+    /// the work returns, the ticket is released, and its value is the result. On a loss its [`Lead`] tells the work, which
+    /// has until the harder stop to wind down; what it returns then does not count. Dropping the future of `run` drops
+    /// the work and leaves. A panic of the work frees the ticket and goes on to the caller.
+    ///
+    /// The work may borrow from the caller. In a task of its own (`tokio::spawn`) it owns what it uses:
+    /// `async move |lead| ..`.
     ///
     /// # Errors
     /// When a setting breaks its limit, this worker competes for the resource already, or it was shut down.
-    pub async fn run<T>(self, mut work: impl AsyncFnMut(Ownership) -> T) -> Result<T, Error> {
+    pub async fn run<T>(self, mut work: impl AsyncFnMut(Lead) -> T) -> Result<T, Error> {
         let mut entered = self.enter()?;
         loop {
             let stint = match entered.signal().await {
@@ -137,22 +181,22 @@ impl CampaignBuilder {
             };
             let grant = stint.grant;
             // Boxed, so that it can be dropped before the driver is told that it has ended.
-            let (ended, view) = (AtomicBool::new(false), entered.view(grant));
+            let (ended, lead) = (AtomicBool::new(false), entered.lead(grant));
             let work = async {
-                let done = work(view).await;
+                let done = work(lead).await;
                 ended.store(true, Ordering::Relaxed);
                 done
             };
             let mut work = Box::pin(work.instrument(telemetry::span(&entered.resource, grant)));
-            if let Ok(done) = entered.view(grant).run(&mut work).await {
+            if let Ok(done) = entered.lead(grant).run(&mut work).await {
                 drop(work);
-                entered.end(grant.token, crate::EndReason::Finished);
+                entered.end(grant.token, EndReason::Finished);
                 drop(stint);
                 entered.is_over().await;
                 return Ok(done);
             }
             // The clock may have said so before the driver did.
-            entered.end(grant.token, crate::EndReason::SteppedDown);
+            entered.end(grant.token, EndReason::SteppedDown);
             // It has lost: it may wind down until the harder stop. What it returns now is not its own end.
             while !ended.load(Ordering::Relaxed) {
                 tokio::select! {
@@ -178,7 +222,7 @@ impl CampaignBuilder {
         let mut entered = self.enter()?;
         loop {
             match entered.signal().await {
-                Some(Signal::Start(stint)) => return Ok(Ownership::by_hand(entered, stint)),
+                Some(Signal::Start(stint)) => return Ok(Ownership::new(entered, stint)),
                 Some(_) => {}
                 None => return Err(Error::refused("the worker was shut down")),
             }
@@ -209,7 +253,7 @@ impl CampaignBuilder {
                 return Err(Error::unavailable(what));
             }
         };
-        Ok(answer.map(|stint| Ownership::by_hand(entered, stint)))
+        Ok(answer.map(|stint| Ownership::new(entered, stint)))
     }
 
     /// Waits for a ticket, but not for longer than `limit`.
@@ -241,65 +285,11 @@ impl CampaignBuilder {
     }
 }
 
-impl<A: Clone + Send + 'static> CampaignWith<A> {
-    /// As [`CampaignBuilder::run`]; the work is handed a clone of the state. This is the way in a task of its own:
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let worker = tenure::Worker::connect("memory:").await?;
-    /// let jobs = std::sync::Arc::new(tokio::sync::Mutex::new(vec![1, 2, 3]));
-    /// let done = tokio::spawn(async move {
-    ///     worker.campaign("sum").with(jobs).run(async |own, jobs| {
-    ///         assert!(own.holds());
-    ///         jobs.lock().await.iter().sum::<i32>()
-    ///     }).await
-    /// });
-    /// assert_eq!(done.await??, 6); Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`CampaignBuilder::run`].
-    pub async fn run<F: Future>(self, mut work: impl FnMut(Ownership, A) -> F) -> Result<F::Output, Error> {
-        let state = self.state;
-        self.builder.run(async move |own| work(own, state.clone()).await).await
-    }
-
-    /// As [`CampaignBuilder::obtain`]; the callbacks are handed a clone of the state.
-    ///
-    /// # Errors
-    /// As [`CampaignBuilder::obtain`].
-    pub fn obtain<S, F, C, G>(self, mut start: S, mut cleanup: C) -> Result<Campaign, Error>
-    where
-        S: FnMut(Ownership, A) -> F + Send + 'static,
-        F: Future<Output: Outcome> + Send + 'static,
-        C: FnMut(crate::EndReason, A) -> G + Send + 'static,
-        G: Future<Output: Outcome> + Send + 'static,
-    {
-        let runtime = tokio::runtime::Handle::try_current()
-            .map_err(|error| Error::refused("callbacks need a tokio runtime").because(error))?;
-        let entered = self.builder.enter()?;
-        let (seat, worker, resource) =
-            (entered.seat.clone(), entered.worker().clone(), entered.resource.clone());
-        let (leave, is_over) = (Arc::<Flag>::default(), Arc::<Flag>::default());
-        let wish = Wish::new(leave.clone(), is_over.clone());
-        let state = self.state;
-        let (start_state, cleanup_state) = (state.clone(), state);
-        // Nothing around it: what is moved into another future is there twice.
-        runtime.spawn(callbacks::serve(
-            wish,
-            entered,
-            move |own| start(own, start_state.clone()),
-            move |ending| cleanup(ending, cleanup_state.clone()),
-        ));
-        Ok(Campaign { seat, worker, resource, leave, is_over })
-    }
-}
-
 /// A campaign that runs in the background. Dropping the handle does not stop it.
 #[derive(Clone, Debug)]
 pub struct Campaign {
     seat: Arc<Seat>,
-    worker: Arc<Inner>,
+    pub(crate) worker: Arc<Inner>,
     resource: ResourceName,
     leave: Arc<Flag>,
     is_over: Arc<Flag>,
@@ -335,37 +325,36 @@ impl Campaign {
         }
     }
 
-    /// The ownership, if this worker has one right now; asked by other schedulers at each tick. It counts the ticks, and those
-    /// that are left out by the reason why.
+    /// The ownership, if this worker has one right now, for other schedulers to ask at each tick. It counts the ticks, and
+    /// those that are left out by the reason why.
     ///
-    /// This is a gate, not a claim: when two owners follow each other, both may run the same tick, or neither.
+    /// This is a check, not a claim: when two owners follow each other, both may run the same tick, or neither.
     /// [`Worker::cron`](crate::Worker::cron) claims each occurrence.
     // req: E10
     #[must_use]
-    pub fn gate(&self) -> Option<Ownership> {
-        let own = self.seat.present().map(|stint| self.view(stint.grant));
-        telemetry::gate(&self.resource, own.is_some(), self.seat.is_silent());
-        own
+    pub fn gate(&self) -> Option<Lead> {
+        let lead = self.seat.present().map(|stint| self.lead(&stint));
+        telemetry::gate(&self.resource, lead.is_some(), self.seat.is_silent());
+        lead
     }
 
-    /// Runs `work` if this worker owns a ticket; when the ownership ends first the work is dropped.
+    /// Runs `work` if this worker owns a ticket. When the ownership ends first, the work is dropped.
     // req: T10
-    pub async fn run_if_owner<T>(&self, work: impl AsyncFnOnce(Ownership) -> T) -> Option<T> {
+    pub async fn run_if_owner<T>(&self, work: impl AsyncFnOnce(Lead) -> T) -> Option<T> {
         // Kept while the work runs: the ticket is not free before.
         let stint = self.seat.present()?;
-        let own = || self.view(stint.grant);
-        own().run(work(own())).await.ok()
+        let lead = self.lead(&stint);
+        lead.run(work(lead.clone())).await.ok()
     }
 
-    /// Gives the ownership up, if there is one, and stays a candidate. Returns when it has been told to stop; the
-    /// ticket is free when the work and its cleanup have ended.
+    /// As [`Lead::step_down`], if this worker owns a ticket.
     pub async fn step_down(&self) {
-        if let Some(grant) = self.seat.present().map(|stint| stint.grant) {
-            self.view(grant).release().await;
+        if let Some(lead) = self.seat.present().map(|stint| self.lead(&stint)) {
+            lead.step_down().await;
         }
     }
 
-    /// As [`Ownership::publish`], if this worker owns a ticket.
+    /// As [`Lead::publish`], if this worker owns a ticket.
     ///
     /// # Errors
     /// As there.
@@ -374,7 +363,7 @@ impl Campaign {
         // What is too long is refused also where nobody owns: a test of it does not depend on who does.
         Payload::new(bytes)?;
         match self.seat.present() {
-            Some(stint) => self.view(stint.grant).publish(bytes).await,
+            Some(stint) => self.lead(&stint).publish(bytes).await,
             None => Ok(Published::NotOwner),
         }
     }
@@ -395,7 +384,7 @@ impl Campaign {
         self.is_over.raised().await;
     }
 
-    fn view(&self, grant: Grant) -> Ownership {
-        Ownership::view(self.resource.clone(), grant, self.seat.clone(), self.worker.commands.clone())
+    fn lead(&self, stint: &Stint) -> Lead {
+        Lead::new(self.resource.clone(), stint.grant, self.seat.clone(), &self.worker.commands)
     }
 }

@@ -38,7 +38,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tenure_core::{LimitError, ResourceName, Ticket, Tickets, Token};
 
-use crate::{Error, Ownership};
+use crate::{Error, Lead};
 
 /// Under which ownership something is done. It goes with every write, and outlives the ownership: that is its use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub struct Fence {
     token: Token,
 }
 
-impl Ownership {
+impl Lead {
     /// What its writes carry, so that they can be refused once a later owner has written.
     // req: T4
     #[must_use]

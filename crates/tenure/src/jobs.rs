@@ -6,4 +6,4 @@ pub mod cron;
 mod once;
 mod store;
 
-pub use self::once::{Once, OnceBuilder, Tried};
+pub use self::once::{Once, OnceBuilder};

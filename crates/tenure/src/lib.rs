@@ -1,30 +1,44 @@
 //! Tenure elects the owner, or the few owners, of a named responsibility among many workers, tells them, and moves
 //! ownership when one of them goes.
 //!
-//! Three styles on one engine. Callbacks, as a service is started and stopped:
+//! A service: one async function that runs while you own, and is cancelled when you don't.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
 //! let worker = tenure::Worker::connect("memory:").await?;
-//! let campaign = worker.campaign("echo").obtain(
-//!     async |own| println!("started, term {}", own.term()), // on the winner only, once per win
-//!     async |ending| println!("stopped: {ending:?}"),       // once per win, before the ticket is free
-//! )?;
+//! let campaign = worker.campaign("echo").spawn(async |lead| {
+//!     println!("started, term {}", lead.term());
+//!     loop {
+//!         tokio::time::sleep(std::time::Duration::from_secs(1)).await; // the work
+//!     }
+//! })?;
 //! campaign.is_owner(); // sync, never stale
 //! campaign.stop().await;
 //! # Ok(()) }
 //! ```
 //!
-//! Work that competes, works while it owns, and competes again after a loss; its own end is the result:
+//! The same with a start and a cleanup of your own:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
 //! # let worker = tenure::Worker::connect("memory:").await?;
-//! let report = worker.campaign("report").run(async |own| format!("built under token {}", own.token())).await?;
+//! let campaign = worker.campaign("echo").obtain(
+//!     async |lead| println!("started, term {}", lead.term()), // on the winner only, once per win
+//!     async |why| println!("stopped: {why:?}"),               // once per win, before the ticket is free
+//! )?;
+//! # campaign.stop().await; Ok(()) }
+//! ```
+//!
+//! Work with a result. It competes again after a loss:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! # let worker = tenure::Worker::connect("memory:").await?;
+//! let report = worker.campaign("report").run(async |lead| format!("built under token {}", lead.token())).await?;
 //! # assert!(report.starts_with("built")); Ok(()) }
 //! ```
 //!
-//! And by hand, which is also a distributed lock:
+//! A distributed lock:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
@@ -37,7 +51,7 @@
 //! ```
 
 pub mod admin;
-mod app;
+pub mod app;
 mod campaign;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -47,11 +61,14 @@ pub mod fence;
 mod fuzz;
 pub mod guard;
 pub mod jobs;
+mod lead;
 mod messages;
+mod outcome;
 mod ownership;
 mod resources;
 mod runtime;
 pub mod store;
+pub mod testing;
 mod worker;
 
 pub use tenure_core::{
@@ -62,15 +79,16 @@ pub use tenure_core::{
 
 pub use self::admin::{Admin, Measured, RoundTrip};
 pub use self::app::{AnyError, App, Module};
-pub use self::campaign::callbacks::Outcome;
 pub use self::campaign::changes::Changes;
 pub use self::campaign::state::Change;
-pub use self::campaign::{Campaign, CampaignBuilder, CampaignWith, Tickets};
+pub use self::campaign::{Campaign, CampaignBuilder, Tickets};
 pub use self::error::{Error, Kind};
 #[cfg(feature = "cron")]
 pub use self::jobs::cron;
-pub use self::jobs::{Once, OnceBuilder, Tried};
+pub use self::jobs::{Once, OnceBuilder};
+pub use self::lead::Lead;
 pub use self::messages::{Losses, Messages};
+pub use self::outcome::{IntoOutcome, Outcome};
 pub use self::ownership::{Lost, Ownership};
 pub use self::runtime::clock::ManualClock;
 pub use self::runtime::events::{Event, StoreChange, events};

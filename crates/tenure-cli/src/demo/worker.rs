@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use tenure::{Ownership, Worker};
+use tenure::{Lead, Worker};
 
 use super::RESOURCE;
 use super::lives::now_us;
@@ -30,7 +30,7 @@ pub(crate) async fn work(typed: DemoWorker) -> Result<Exit, Failure> {
     loop {
         let book = Book { file: file.try_clone().map_err(|error| Failure::new("no file").because(&error))? };
         let is_planted = typed.plant;
-        worker.campaign(RESOURCE).run(async |own| book.keep(own, is_planted).await).await?;
+        worker.campaign(RESOURCE).run(async |lead| book.keep(lead, is_planted).await).await?;
     }
 }
 
@@ -39,9 +39,9 @@ struct Book {
 }
 
 impl Book {
-    async fn keep(&self, own: Ownership, is_planted: bool) {
+    async fn keep(&self, lead: Lead, is_planted: bool) {
         if is_planted && let Ok(file) = self.file.try_clone() {
-            let term = own.term();
+            let term = lead.term();
             // The mistake that a lease is there to prevent: work that nobody stops.
             std::thread::spawn(move || {
                 let book = Self { file };
@@ -54,10 +54,10 @@ impl Book {
         loop {
             // The time first: whoever is paused after the check writes down when it was true.
             let now = now_us();
-            if !own.holds() {
+            if !lead.holds() {
                 return;
             }
-            self.write(now, own.term());
+            self.write(now, lead.term());
             tokio::time::sleep(STROKE).await;
         }
     }

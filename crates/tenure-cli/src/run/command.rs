@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use tenure::{EndReason, Ownership};
+use tenure::{EndReason, Lead};
 use tokio::time::Instant;
 
 use super::state::{Event, State};
@@ -18,20 +18,20 @@ use crate::process::Killing;
 impl Work<'_> {
     /// Runs the command under one ownership, with `more` in its environment. Being dropped, at the harder stop, kills it and
     /// waits for its end.
-    pub(super) async fn under(&self, own: &Ownership, more: Vec<(String, String)>) -> Outcome {
-        let (resource, term) = (self.settings.resource.as_str(), own.term());
+    pub(super) async fn under(&self, lead: &Lead, more: Vec<(String, String)>) -> Outcome {
+        let (resource, term) = (self.settings.resource.as_str(), lead.term());
         self.handle(Event::Began(term));
         // Before the ownership is looked at: as long as that holds its lease is this one.
         let lease = self.guard.page().look().number();
-        if !own.holds() {
-            own.lost().await;
+        if !lead.holds() {
+            lead.lost().await;
             return not_begun();
         }
         // Without the lock the command could be taken for dead while it lives.
-        let lock = match own.lock().await {
+        let lock = match lead.lock().await {
             Ok(lock) => lock,
-            Err(_) if !own.holds() => {
-                own.lost().await;
+            Err(_) if !lead.holds() => {
+                lead.lost().await;
                 return not_begun();
             }
             Err(error) => return Outcome::NotRun(Exit::FAILED, error.into()),
@@ -40,7 +40,7 @@ impl Work<'_> {
         let start = Start {
             name,
             lease,
-            variables: self.variables(own, more),
+            variables: self.variables(lead, more),
             lock,
             grace: self.settings.timing.grace(),
         };
@@ -49,7 +49,7 @@ impl Work<'_> {
             Ok(Begun::Running(running)) => running,
             Ok(Begun::NotRun(error)) => return cannot_run(&self.settings.program, &error),
             Ok(Begun::Refused) => {
-                own.lost().await;
+                lead.lost().await;
                 return not_begun();
             }
             Err(lost) => return Outcome::Unguarded(lost),
@@ -63,9 +63,9 @@ impl Work<'_> {
                 Ok(status) => Outcome::Ended { status, ran_for: started_at.elapsed() },
                 Err(lost) => Outcome::Unguarded(lost),
             },
-            ending = own.lost() => ending,
+            ending = lead.lost() => ending,
         };
-        self.stop_command(&mut running, own, ending);
+        self.stop_command(&mut running, lead, ending);
         let mut states = self.state.subscribe();
         tokio::select! {
             biased;
@@ -78,12 +78,12 @@ impl Work<'_> {
     }
 
     /// The first stop. The harder one is the library's to time: it drops the work.
-    fn stop_command(&self, running: &mut Running<'_>, own: &Ownership, ending: EndReason) {
+    fn stop_command(&self, running: &mut Running<'_>, lead: &Lead, ending: EndReason) {
         let timing = &self.settings.timing;
         self.handle(Event::Ended(ending));
         let limit = match ending {
             // Half of the margin is counted from the end of the trust, which may be a while ago.
-            EndReason::Expired => own.remaining().saturating_sub(timing.margin() / 2),
+            EndReason::Expired => lead.remaining().saturating_sub(timing.margin() / 2),
             ending if ending.is_gentle() => timing.grace(),
             _ => timing.margin() / 2,
         };
@@ -103,12 +103,12 @@ impl Work<'_> {
         output::stopping(running.name(), running.pid(), limit, asked, may_help.as_deref());
     }
 
-    fn variables(&self, own: &Ownership, more: Vec<(String, String)>) -> Vec<(String, String)> {
+    fn variables(&self, lead: &Lead, more: Vec<(String, String)>) -> Vec<(String, String)> {
         let told = [
-            ("TENURE_RESOURCE", own.resource().as_str().to_owned()),
-            ("TENURE_TICKET", own.ticket().to_string()),
-            ("TENURE_TERM", own.term().to_string()),
-            ("TENURE_TOKEN", own.token().to_string()),
+            ("TENURE_RESOURCE", lead.resource().as_str().to_owned()),
+            ("TENURE_TICKET", lead.ticket().to_string()),
+            ("TENURE_TERM", lead.term().to_string()),
+            ("TENURE_TOKEN", lead.token().to_string()),
             ("TENURE_WORKER", self.worker.label().to_owned()),
         ];
         told.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(more).collect()

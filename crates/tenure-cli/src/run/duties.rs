@@ -3,9 +3,10 @@
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::ExitStatus;
+use std::time::UNIX_EPOCH;
 
-use tenure::Once;
-use tenure::cron::{Change, Ended, Tick};
+use tenure::cron::{Change, Tick};
+use tenure::{Lead, Occurrence, Once};
 
 use super::{Outcome, Work};
 use crate::exit::{Exit, Failure};
@@ -46,28 +47,30 @@ impl Work<'_> {
     }
 
     /// Runs the command for one occurrence.
-    async fn tick(&self, cron: &Cron, tick: &Tick) -> Ended {
+    async fn tick(&self, cron: &Cron, tick: &Tick) -> tenure::Outcome {
         let more = [
             ("TENURE_JOB", cron.name.clone()),
-            ("TENURE_OCCURRENCE", cron.schedule.show(tick.occurrence())),
+            ("TENURE_OCCURRENCE", cron.schedule.show(UNIX_EPOCH + tick.occurrence().since_epoch())),
             ("TENURE_KEY", tick.key().to_owned()),
             ("TENURE_ATTEMPT", tick.attempt().to_string()),
         ];
-        let ended = self.job_ended(self.under(tick.own(), named(more)).await).await;
-        self.show_owned(tick.own().term());
+        let ended = self.job_ended(self.under(tick.lead(), named(more)).await).await;
+        self.show_owned(tick.lead().term());
         ended
     }
 
     /// What the end of a command means for its job. Code 0 is its own word that all is done, also when it was told to stop; what
     /// else it ends with after that is no failure of the job.
-    async fn job_ended(&self, outcome: Outcome) -> Ended {
+    async fn job_ended(&self, outcome: Outcome) -> tenure::Outcome {
         match outcome {
-            Outcome::Ended { status, .. } | Outcome::Stopped(status) if status.success() => Ended::Ran,
+            Outcome::Ended { status, .. } | Outcome::Stopped(status) if status.success() => {
+                tenure::Outcome::Done
+            }
             // The terminal tells both, and the command may be gone before we have given up anything.
-            Outcome::Ended { .. } if self.state().asked().is_some() => Ended::Unfinished,
-            Outcome::Ended { status, .. } => Ended::Failed(said(status)),
-            Outcome::Stopped(_) | Outcome::Done(_) => Ended::Unfinished,
-            Outcome::NotRun(_, failure) => Ended::Failed(failure.to_string()),
+            Outcome::Ended { .. } if self.state().asked().is_some() => tenure::Outcome::Unfinished,
+            Outcome::Ended { status, .. } => tenure::Outcome::Failed(said(status).into()),
+            Outcome::Stopped(_) | Outcome::Done(_) => tenure::Outcome::Unfinished,
+            Outcome::NotRun(_, failure) => tenure::Outcome::Failed(failure.to_string().into()),
             // All of it is over: whoever drives the campaign sees that the guard is gone, and drops this.
             Outcome::Unguarded(_) => std::future::pending().await,
         }
@@ -75,39 +78,37 @@ impl Work<'_> {
 
     /// Runs the command if nobody has done it before.
     pub(super) async fn run_once(&self, name: &str, goes_on: bool) -> Result<Outcome, tenure::Error> {
-        let mut once = self.worker.to_do_once(name).priority(self.settings.priority);
-        if goes_on {
-            once = once.or_go_on();
-        }
+        let mut once = self.worker.once_builder(name).priority(self.settings.priority);
         let (ownerships, failed_with) = (once.ownerships(), std::cell::Cell::new(Exit::FAILED));
         let run = async {
-            let tried = once.run(async |own| {
-                let outcome = self.under(&own, named([("TENURE_JOB", name.to_owned())])).await;
+            let work = async |lead: Lead| {
+                let outcome = self.under(&lead, named([("TENURE_JOB", name.to_owned())])).await;
                 match &outcome {
                     Outcome::NotRun(exit, _) => failed_with.set(*exit),
                     Outcome::Ended { status, .. } => failed_with.set(Exit::of(*status)),
                     _ => {}
                 }
                 self.job_ended(outcome).await
-            });
-            self.tried_once(tried.await, failed_with.get())
+            };
+            let tried = if goes_on { once.try_run(work).await } else { once.run(work).await.map(Some) };
+            self.tried_once(tried, failed_with.get())
         };
         self.drive(ownerships, run).await
     }
 
     fn tried_once(
         &self,
-        tried: Result<Once, tenure::Error>,
+        tried: Result<Option<Once>, tenure::Error>,
         failed_with: Exit,
     ) -> Result<Outcome, tenure::Error> {
         let resource = self.settings.resource.as_str();
         match tried {
-            Ok(Once::Ran) => Ok(Outcome::Done(Exit::OK)),
-            Ok(Once::Done { by, began, took }) => {
-                output::done_before(resource, by.as_str(), began, took);
+            Ok(Some(Once::Ran)) => Ok(Outcome::Done(Exit::OK)),
+            Ok(Some(Once::Done { by, began, took })) => {
+                output::done_before(resource, by.as_str(), UNIX_EPOCH + began.since_epoch(), took);
                 Ok(Outcome::Done(Exit::OK))
             }
-            Ok(Once::UnderWay) => {
+            Ok(None) => {
                 output::under_way(resource);
                 Ok(Outcome::Done(Exit::OK))
             }
@@ -125,7 +126,7 @@ impl Work<'_> {
     /// What people should know of a job; that all is well they need not.
     fn tell_of(&self, cron: &Cron, change: &Change) {
         let job = cron.name.as_str();
-        let at = |occurrence: &std::time::SystemTime| cron.schedule.show(*occurrence);
+        let at = |occurrence: &Occurrence| cron.schedule.show(UNIX_EPOCH + occurrence.since_epoch());
         match change {
             Change::Failed { occurrence, what } => output::job_failed(job, &at(occurrence), what),
             Change::Stopped { occurrence } => output::job_stopped(job, &at(occurrence)),

@@ -1,6 +1,5 @@
 //! Runs the callbacks of a campaign, in the user's runtime: start once per win, cleanup once per win.
 
-use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,49 +12,42 @@ use tracing::Instrument;
 use crate::campaign::candidacy::Entered;
 use crate::campaign::state::{Change, Signal};
 use crate::campaign::work_guard::Stint;
-use crate::ownership::Ownership;
+use crate::lead::Lead;
+use crate::outcome::{IntoOutcome, Outcome, panic_message};
 use crate::runtime::telemetry;
 
-/// What a callback may return: nothing, or a result whose error ends the ownership.
-pub trait Outcome: Send + 'static {
-    /// What went wrong, if something did.
-    fn failure(self) -> Option<String>;
+/// What becomes of the ownership when the work returns without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnReturn {
+    /// It goes on: the work has only started something.
+    Keep,
+    /// It has served its purpose: the campaign leaves.
+    Finish,
 }
 
-impl Outcome for () {
-    fn failure(self) -> Option<String> {
-        None
-    }
-}
-
-impl<E: Display + Send + 'static> Outcome for Result<(), E> {
-    fn failure(self) -> Option<String> {
-        self.err().map(|error| error.to_string())
-    }
-}
-
-/// Serves a campaign until it is over, or somebody wants to leave.
+/// Serves a campaign until it is over, or its handle asks it to leave: `work` runs once per win, then `cleanup`.
 pub(crate) async fn serve<F, G>(
     mut wish: Wish,
     mut entered: Entered,
-    mut start: impl FnMut(Ownership) -> F,
+    on_return: OnReturn,
+    mut work: impl FnMut(Lead) -> F,
     mut cleanup: impl FnMut(EndReason) -> G,
 ) where
-    F: Future<Output: Outcome> + Send + 'static,
-    G: Future<Output: Outcome> + Send + 'static,
+    F: Future<Output: IntoOutcome> + Send + 'static,
+    G: Future<Output: IntoOutcome> + Send + 'static,
 {
     while let Some(signal) = next(&mut entered, &mut wish).await {
         let Signal::Start(stint) = signal else { continue };
         let grant = stint.grant;
         if !entered.seat.holds(grant.token) {
-            // It waited for this runtime, for longer than the trust lasted: nobody starts what is over.
+            // It waited for this runtime for longer than the trust lasted. Work does not start under an expired ownership.
             entered.end(grant.token, EndReason::SteppedDown);
             continue;
         }
-        let work = spawn(&stint, || start(entered.view(grant)));
-        let ending = work_on(&mut entered, &mut wish, grant, work).await;
+        let running = Running::start(&stint, || work(entered.lead(grant)));
+        let ending = work_on(&mut entered, &mut wish, grant, running, on_return).await;
         // Boxed, as everything here that is rare: what a task may ever need it takes for as long as it lives.
-        Box::pin(clean_up(&entered, grant, spawn(&stint, || cleanup(ending)))).await;
+        Box::pin(clean_up(&entered, grant, Running::start(&stint, || cleanup(ending)))).await;
     }
 }
 
@@ -128,17 +120,31 @@ pub(crate) async fn next(entered: &mut Entered, wish: &mut Wish) -> Option<Signa
 }
 
 /// Lets the work run until the ownership ends and the work with it; says why it ended.
-async fn work_on(entered: &mut Entered, wish: &mut Wish, grant: Grant, mut work: Running) -> EndReason {
+async fn work_on(
+    entered: &mut Entered,
+    wish: &mut Wish,
+    grant: Grant,
+    mut work: Running,
+    on_return: OnReturn,
+) -> EndReason {
     let (mut ending, mut is_over) = (None, false);
     loop {
         tokio::select! {
             biased;
-            done = work.ended() => match failure(done) {
-                Some(what) if ending.is_none() => {
+            outcome = work.ended() => match outcome {
+                _ if ending.is_some() => {}
+                Outcome::Done if on_return == OnReturn::Keep => {}
+                Outcome::Done => {
+                    entered.end(grant.token, EndReason::Finished);
+                    // It leaves also if the ownership was lost in this very moment.
+                    entered.leave();
+                }
+                Outcome::Failed(error) => {
+                    let what = error.to_string();
                     entered.seat.publish(Change::WorkFailed { term: grant.term, what });
                     entered.end(grant.token, EndReason::Failed);
                 }
-                _ => {}
+                Outcome::Unfinished => entered.end(grant.token, EndReason::SteppedDown),
             },
             signal = entered.signal(), if !is_over => match signal {
                 Some(Signal::Stop(why)) => ending = Some(why),
@@ -163,59 +169,63 @@ async fn clean_up(entered: &Entered, grant: Grant, mut cleanup: Running) {
     let worker = entered.worker();
     tokio::select! {
         biased;
-        done = cleanup.ended() => {
-            if let Some(what) = failure(done) {
-                entered.seat.publish(Change::CleanupFailed { term: grant.term, what });
+        outcome = cleanup.ended() => {
+            if let Outcome::Failed(error) = outcome {
+                entered.seat.publish(Change::CleanupFailed { term: grant.term, what: error.to_string() });
             }
         }
         () = worker.sleep(worker.timing.grace()) => {
             entered.seat.publish(Change::CleanupDropped { term: grant.term });
             cleanup.abort();
-            cleanup.ended().await.ok();
+            cleanup.ended().await;
         }
     }
 }
 
-/// A callback that runs in a task of its own, so that a panic in it stays there.
-struct Running {
-    task: Option<JoinHandle<Option<String>>>,
-    panicked: Option<String>,
+/// Work or a cleanup in a task of its own, so that a panic in it stays there. Dropping this drops it at its next await.
+pub(crate) struct Running {
+    task: Option<JoinHandle<Outcome>>,
+    /// Instead of a task: it panicked before there was a future.
+    panicked: Option<Outcome>,
     has_ended: bool,
 }
 
-fn spawn<F: Future<Output: Outcome> + Send + 'static>(
-    stint: &Arc<Stint>,
-    make: impl FnOnce() -> F,
-) -> Running {
-    match catch_unwind(AssertUnwindSafe(make)) {
-        Ok(future) => {
-            // Also when the runtime ends under it, the ticket is not free before this has.
-            let stint = stint.clone();
-            let span = telemetry::span(&stint.resource, stint.grant);
-            let work = async move {
-                let failure = future.await.failure();
-                drop(stint);
-                failure
-            };
-            let task = tokio::spawn(work.instrument(span));
-            Running { task: Some(task), panicked: None, has_ended: false }
-        }
-        Err(panic) => Running { task: None, panicked: Some(words(&*panic)), has_ended: false },
-    }
-}
-
 impl Running {
+    /// Starts what `make` makes, under the ownership of `stint`.
+    pub(crate) fn start<F: Future<Output: IntoOutcome> + Send + 'static>(
+        stint: &Arc<Stint>,
+        make: impl FnOnce() -> F,
+    ) -> Self {
+        match catch_unwind(AssertUnwindSafe(make)) {
+            Ok(future) => {
+                // Also when the runtime is shut down, the ticket is not free before this has ended.
+                let stint = stint.clone();
+                let span = telemetry::span(&stint.resource, stint.grant);
+                let work = async move {
+                    let outcome = future.await.into_outcome();
+                    drop(stint);
+                    outcome
+                };
+                let task = Some(tokio::spawn(work.instrument(span)));
+                Self { task, panicked: None, has_ended: false }
+            }
+            Err(panic) => Self { task: None, panicked: Some(failed(&*panic)), has_ended: false },
+        }
+    }
+
     /// Waits for its end, once; then for ever.
-    async fn ended(&mut self) -> Result<Option<String>, JoinError> {
-        let done = match &mut self.task {
+    pub(crate) async fn ended(&mut self) -> Outcome {
+        let ended = match &mut self.task {
             _ if self.has_ended => std::future::pending().await,
             Some(task) => task.await,
-            None => Ok(self.panicked.take()),
+            None => Ok(self.panicked.take().unwrap_or(Outcome::Unfinished)),
         };
         self.has_ended = true;
-        // What is left of it takes as much memory as it did.
+        // A task that has ended still takes its memory.
         self.task = None;
-        done
+        let panic =
+            |error: JoinError| error.try_into_panic().map_or(Outcome::Unfinished, |panic| failed(&*panic));
+        ended.unwrap_or_else(panic)
     }
 
     /// Drops it at its next await.
@@ -232,15 +242,6 @@ impl Drop for Running {
     }
 }
 
-fn failure(done: Result<Option<String>, JoinError>) -> Option<String> {
-    match done {
-        Ok(failure) => failure,
-        Err(error) => error.try_into_panic().ok().map(|panic| words(&*panic)),
-    }
-}
-
-pub(crate) fn words(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("it panicked: {}", text.unwrap_or_else(|| "without words".to_owned()))
+fn failed(panic: &(dyn std::any::Any + Send)) -> Outcome {
+    Outcome::Failed(panic_message(panic).into())
 }

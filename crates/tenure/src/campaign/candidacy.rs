@@ -7,7 +7,7 @@ use tenure_core::{EndReason, Grant, Input, ResourceName, Token};
 use crate::Error;
 use crate::campaign::changes::Listeners;
 use crate::campaign::state::{Announcer, Seat, Signal};
-use crate::ownership::Ownership;
+use crate::lead::Lead;
 use crate::runtime::engine::{Command, Wanted};
 use crate::runtime::slim;
 use crate::worker::Inner;
@@ -83,8 +83,8 @@ impl Entered {
     }
 
     /// The ownership, as the work sees it.
-    pub(crate) fn view(&self, grant: Grant) -> Ownership {
-        Ownership::view(self.resource.clone(), grant, self.seat.clone(), self.worker.commands.clone())
+    pub(crate) fn lead(&self, grant: Grant) -> Lead {
+        Lead::new(self.resource.clone(), grant, self.seat.clone(), &self.worker.commands)
     }
 
     pub(crate) fn worker(&self) -> &Arc<Inner> {

@@ -20,9 +20,8 @@ mod run;
 mod schedule;
 mod times;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use tenure_core::{JobRecord, Label, Occurrence, Plan, ResourceName};
 
@@ -31,13 +30,12 @@ pub use self::decide::Misfire;
 use self::job::{Job, OnLoss};
 pub use self::schedule::Schedule;
 use crate::Error;
-use crate::campaign::CampaignBuilder;
-use crate::campaign::callbacks::{Flag, Wish};
-use crate::campaign::candidacy::Entered;
+use crate::campaign::callbacks::Wish;
 use crate::campaign::changes::Listeners;
-use crate::campaign::state::Seat;
 use crate::campaign::work_guard::Stint;
-use crate::ownership::Ownership;
+use crate::campaign::{Campaign, CampaignBuilder};
+use crate::lead::Lead;
+use crate::outcome::IntoOutcome;
 use crate::worker::Inner;
 
 /// What is done about an occurrence whose owner died, or lost the ownership, in the middle of it.
@@ -56,8 +54,6 @@ pub enum Interrupted {
 #[must_use = "a job begins with `run`"]
 pub struct CronBuilder {
     campaign: CampaignBuilder,
-    worker: Arc<Inner>,
-    resource: Result<ResourceName, Error>,
     schedule: Result<Schedule, Error>,
     misfire: Misfire,
     interrupted: Interrupted,
@@ -65,22 +61,10 @@ pub struct CronBuilder {
     listeners: Listeners<Change>,
 }
 
-/// A job to be, with what it works on.
-#[derive(Debug)]
-#[must_use = "a job begins with `run`"]
-pub struct CronWith<A> {
-    builder: CronBuilder,
-    state: A,
-}
-
 impl CronBuilder {
     pub(crate) fn new(worker: Arc<Inner>, name: &str, spec: &str) -> Self {
-        let named =
-            || Ok(ResourceName::new(name).and_then(|name| ResourceName::new(&format!("cron:{name}")))?);
         Self {
-            campaign: CampaignBuilder::new(worker.clone(), named()),
-            worker,
-            resource: named(),
+            campaign: CampaignBuilder::of_job(worker, "cron", name),
             schedule: Schedule::new(spec),
             misfire: Misfire::default(),
             interrupted: Interrupted::default(),
@@ -128,25 +112,9 @@ impl CronBuilder {
         self.campaign.changes()
     }
 
-    /// What the job is handed with every tick, cloned: async closures that capture nothing can be called again and
-    /// again, so state comes this way.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
-    /// # let worker = tenure::Worker::connect("memory:").await?;
-    /// let greeting = "hello".to_owned();
-    /// let job = worker.cron("greeter", "* * * * *").with(greeting).run(async |tick, greeting| {
-    ///     println!("{greeting}, for the {}. time", tick.attempt());
-    /// })?;
-    /// # job.stop().await; Ok(()) }
-    /// ```
-    pub fn with<A: Clone + Send + 'static>(self, state: A) -> CronWith<A> {
-        CronWith { builder: self, state }
-    }
-
     /// Competes for the job from now on, in the background, and runs `work` once per occurrence while this worker owns it, in
     /// the runtime of the caller. It never overlaps itself. One that fails or panics is written down as failed, and the job
-    /// goes on with the next. When the ownership ends the work is told by [`Tick::own`]: on a gentle hand-over it may come to
+    /// goes on with the next. When the ownership ends the work is told by [`Tick::lead`]: on a gentle hand-over it may come to
     /// its end within the grace, on a loss it is dropped at once.
     ///
     /// # Errors
@@ -156,26 +124,36 @@ impl CronBuilder {
     pub fn run<W, F>(self, mut work: W) -> Result<Cron, Error>
     where
         W: FnMut(Tick) -> F + Send + 'static,
-        F: Future<Output: Ends> + Send + 'static,
+        F: Future<Output: IntoOutcome> + Send + 'static,
     {
-        self.with(()).run(move |tick, ()| work(tick))
+        let (job, campaign) = self.into_job()?;
+        let campaign = campaign.start(|wish, entered| {
+            let seat = entered.seat.clone();
+            let work = move |tick: Tick, stint: Arc<Stint>| {
+                let mut running = run::in_a_task(seat.clone(), &stint, || work(tick));
+                async move { running.ended().await }
+            };
+            job::serve(job.clone(), wish, entered, OnLoss::Drop, work)
+        })?;
+        Ok(Cron { job, campaign })
     }
 
     /// The same in the task of the caller, until the worker is shut down: the work may borrow. When the ownership ends, it is
-    /// told by [`Tick::own`], and dropped at the harder stop only; what it returns until then counts. Dropping the future of
+    /// told by [`Tick::lead`], and dropped at the harder stop only; what it returns until then counts. Dropping the future of
     /// `serve` ends the work and leaves; a panic of the work goes on to the caller.
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub async fn serve<R: Ends>(self, mut work: impl AsyncFnMut(Tick) -> R) -> Result<(), Error> {
-        let (job, entered) = self.enter()?;
+    pub async fn serve<R: IntoOutcome>(self, mut work: impl AsyncFnMut(Tick) -> R) -> Result<(), Error> {
+        let (job, campaign) = self.into_job()?;
+        let entered = campaign.enter()?;
         let wish = Wish::new(Arc::default(), Arc::default());
         job::serve(job, wish, entered, OnLoss::Tell, async |tick, _stint| work(tick).await).await;
         Ok(())
     }
 
-    fn enter(self) -> Result<(Arc<Job>, Entered), Error> {
-        let (resource, schedule) = (self.resource?, self.schedule?);
+    fn into_job(self) -> Result<(Arc<Job>, CampaignBuilder), Error> {
+        let ((resource, campaign), schedule) = (self.campaign.named()?, self.schedule?);
         let job = Arc::new(Job {
             plan: Plan::new(&schedule.plan())?,
             delay: delay(&resource, self.jitter),
@@ -185,36 +163,8 @@ impl CronBuilder {
             interrupted: self.interrupted,
             told: self.listeners,
         });
-        self.worker.clockwork()?;
-        Ok((job, self.campaign.enter()?))
-    }
-}
-
-impl<A: Clone + Send + 'static> CronWith<A> {
-    /// As [`CronBuilder::run`]; the work is handed a clone of the state.
-    ///
-    /// # Errors
-    /// As [`CronBuilder::run`].
-    pub fn run<W, F>(self, mut work: W) -> Result<Cron, Error>
-    where
-        W: FnMut(Tick, A) -> F + Send + 'static,
-        F: Future<Output: Ends> + Send + 'static,
-    {
-        let Self { builder, state } = self;
-        let runtime = tokio::runtime::Handle::try_current()
-            .map_err(|error| Error::refused("callbacks need a tokio runtime").because(error))?;
-        let worker = builder.worker.clone();
-        let (job, entered) = builder.enter()?;
-        let seat = entered.seat.clone();
-        let (leave, is_over) = (Arc::<Flag>::default(), Arc::<Flag>::default());
-        let wish = Wish::new(leave.clone(), is_over.clone());
-        let guarded = seat.clone();
-        let work = move |tick: Tick, stint: Arc<Stint>| {
-            let made = catch_unwind(AssertUnwindSafe(|| work(tick, state.clone())));
-            run::in_a_task(guarded.clone(), stint, made)
-        };
-        runtime.spawn(job::serve(job.clone(), wish, entered, OnLoss::Drop, work));
-        Ok(Cron { job, seat, worker, leave, is_over })
+        campaign.worker.clockwork()?;
+        Ok((job, campaign))
     }
 }
 
@@ -233,23 +183,22 @@ fn delay(resource: &ResourceName, jitter: Duration) -> u64 {
 #[derive(Clone, Debug)]
 pub struct Cron {
     job: Arc<Job>,
-    seat: Arc<Seat>,
-    worker: Arc<Inner>,
-    leave: Arc<Flag>,
-    is_over: Arc<Flag>,
+    campaign: Campaign,
 }
 
 impl Cron {
     /// Whether this worker owns the job right now. Never stale.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.seat.owns()
+        self.campaign.is_owner()
     }
 
     /// When the next occurrence is, whoever runs it, by the clock of this worker.
     #[must_use]
-    pub fn next(&self) -> Option<SystemTime> {
-        self.job.schedule.after(SystemTime::UNIX_EPOCH + Duration::from_micros(self.worker.clocks.wall()))
+    pub fn next(&self) -> Option<Occurrence> {
+        let now = Duration::from_micros(self.campaign.worker.clocks.wall());
+        let next = self.job.schedule.after(UNIX_EPOCH + now)?.duration_since(UNIX_EPOCH).ok()?;
+        Occurrence::new(u64::try_from(next.as_millis()).ok()?).ok()
     }
 
     /// Spec and time zone.
@@ -268,29 +217,28 @@ impl Cron {
     /// returned the job does not run here any more, but for work that blocks its thread: that keeps the ticket until it has
     /// ended. Stopping what has stopped returns at once.
     pub async fn stop(&self) {
-        self.leave.raise();
-        self.is_over.raised().await;
+        self.campaign.stop().await;
     }
 }
 
 /// One run of a job.
 #[derive(Debug)]
 pub struct Tick {
-    own: Ownership,
+    lead: Lead,
     record: JobRecord,
     key: String,
 }
 
 impl Tick {
-    fn new(own: Ownership, record: JobRecord) -> Self {
-        let key = record.key(own.resource());
-        Self { own, record, key }
+    fn new(lead: Lead, record: JobRecord) -> Self {
+        let key = record.key(lead.resource());
+        Self { lead, record, key }
     }
 
     /// The time that was scheduled; it may be later by now.
     #[must_use]
-    pub fn occurrence(&self) -> SystemTime {
-        time_of(self.record.occurrence)
+    pub fn occurrence(&self) -> Occurrence {
+        self.record.occurrence
     }
 
     /// The same for every attempt at this occurrence, and for no other: job, scheduled time and the token of the first
@@ -314,48 +262,10 @@ impl Tick {
     }
 
     /// The ownership under which it runs: whether it still holds, when it is lost, the token to fence writes with.
-    pub fn own(&self) -> &Ownership {
-        &self.own
+    #[must_use]
+    pub fn lead(&self) -> &Lead {
+        &self.lead
     }
-}
-
-/// How a run ended, as its work says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It came to its end.
-    Ran,
-    /// It failed, and what it has to say.
-    Failed(String),
-    /// The ownership ended first. Nothing is written down: whoever owns next finds it interrupted.
-    Unfinished,
-}
-
-/// What the work of a job may return: nothing, a result, or [`Ended`].
-pub trait Ends {
-    /// How it ended.
-    fn ended(self) -> Ended;
-}
-
-impl Ends for () {
-    fn ended(self) -> Ended {
-        Ended::Ran
-    }
-}
-
-impl<E: std::fmt::Display> Ends for Result<(), E> {
-    fn ended(self) -> Ended {
-        self.map_or_else(|error| Ended::Failed(error.to_string()), |()| Ended::Ran)
-    }
-}
-
-impl Ends for Ended {
-    fn ended(self) -> Ended {
-        self
-    }
-}
-
-fn time_of(occurrence: Occurrence) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_millis(occurrence.as_millis())
 }
 
 /// What happens to a job on this worker, as its [`changes`](Cron::changes) tell.
@@ -365,31 +275,31 @@ pub enum Change {
     /// An occurrence is this worker's to run, and its work starts.
     Began {
         /// Which one.
-        occurrence: SystemTime,
-        /// The how-manieth time it is begun.
+        occurrence: Occurrence,
+        /// 1 for the first attempt; more if earlier ones were interrupted.
         attempt: u32,
     },
     /// Its work came to its end.
     Ran {
         /// Which one.
-        occurrence: SystemTime,
+        occurrence: Occurrence,
     },
     /// Its work failed, or panicked.
     Failed {
         /// Which one.
-        occurrence: SystemTime,
+        occurrence: Occurrence,
         /// What it had to say.
         what: String,
     },
     /// The ownership ended first, and the work was dropped.
     Stopped {
         /// Which one.
-        occurrence: SystemTime,
+        occurrence: Occurrence,
     },
     /// The owner before left an occurrence in the middle.
     Interrupted {
         /// Which one.
-        occurrence: SystemTime,
+        occurrence: Occurrence,
         /// Who.
         worker: Label,
     },

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_core::{Holder, JobAct, JobOutcome, JobRecord, JobSaid, JobStep, Note, Occurrence, ResourceName};
 use tokio::sync::oneshot;
 
-use crate::ownership::Ownership;
+use crate::lead::Lead;
 use crate::runtime::engine::Command;
 use crate::runtime::events::{self, Event, StoreChange};
 use crate::worker::Inner;
@@ -19,15 +19,15 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 #[derive(Debug)]
 pub(crate) struct Desk {
     worker: Arc<Inner>,
-    own: Ownership,
+    lead: Lead,
     holder: Holder,
 }
 
 impl Desk {
     /// Nothing when the ownership has ended.
-    pub(crate) async fn of(worker: Arc<Inner>, own: Ownership) -> Option<Self> {
-        let holder = own.holder().await?;
-        Some(Self { worker, own, holder })
+    pub(crate) async fn of(worker: Arc<Inner>, lead: Lead) -> Option<Self> {
+        let holder = lead.holder().await?;
+        Some(Self { worker, lead, holder })
     }
 
     /// Asks until the store answers. Every step can be repeated, so an unknown outcome is found out by asking again.
@@ -70,7 +70,7 @@ impl Desk {
     /// still told, which no hurry protects.
     async fn ask_once(&self, step: Arc<JobStep>) -> Result<JobSaid, Error> {
         let longest = self.worker.timing.ttl() / 3;
-        let left = self.own.remaining() / 3;
+        let left = self.lead.remaining() / 3;
         let limit = if left.is_zero() {
             longest / 3
         } else {

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::Error;
-use crate::campaign::callbacks::words;
+use crate::outcome::panic_message;
 use crate::runtime::events::{self, Event};
 
 /// The thread, as the workers of a store see it. It ends when the last of them has.
@@ -79,7 +79,7 @@ async fn drive(mut arriving: mpsc::UnboundedReceiver<Job>) {
 fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         let what = match error.try_into_panic() {
-            Ok(panic) => words(&*panic),
+            Ok(panic) => panic_message(&*panic),
             Err(error) => error.to_string(),
         };
         events::tell(Event::Panicked { what });

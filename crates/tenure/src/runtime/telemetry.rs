@@ -234,16 +234,16 @@ fn job(resource: &ResourceName, change: &crate::jobs::cron::Change) {
     match change {
         Change::Began { occurrence, attempt } => {
             metrics::counter!("tenure_ticks_total", "class" => class(resource)).increment(1);
-            tracing::debug!(%resource, occurrence = millis(*occurrence), attempt, "run started");
+            tracing::debug!(%resource, %occurrence, attempt, "run started");
         }
         Change::Ran { occurrence } => {
-            tracing::debug!(%resource, occurrence = millis(*occurrence), "run finished");
+            tracing::debug!(%resource, %occurrence, "run finished");
         }
         Change::Failed { occurrence, what } => {
-            tracing::error!(%resource, occurrence = millis(*occurrence), what, "the job failed");
+            tracing::error!(%resource, %occurrence, what, "the job failed");
         }
         Change::Stopped { occurrence } => {
-            tracing::warn!(%resource, occurrence = millis(*occurrence), "run stopped: the ownership ended");
+            tracing::warn!(%resource, %occurrence, "run stopped: the ownership ended");
         }
         Change::Interrupted { worker, .. } => interrupted(resource, worker),
         Change::Missed { count } => {
@@ -264,12 +264,6 @@ fn job(resource: &ResourceName, change: &crate::jobs::cron::Change) {
         // Logged as a failed request.
         Change::Refused { .. } => {}
     }
-}
-
-#[cfg(feature = "cron")]
-fn millis(time: std::time::SystemTime) -> u64 {
-    let since = time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(crate) fn name(call: &Call) -> &'static str {

@@ -47,7 +47,7 @@ fn a_start_that_waited_for_a_blocked_runtime_beyond_the_trust_is_not_run() {
         let worker = worker(&opened).await;
         let tools = tenure::Admin::on(opened.clone());
         let (called_too, held) = (called.clone(), held.clone());
-        let start = move |own: tenure::Ownership| {
+        let start = move |own: tenure::Lead| {
             called_too.fetch_add(1, SeqCst);
             held.fetch_add(u32::from(own.holds()), SeqCst);
             async {}
@@ -75,15 +75,18 @@ fn the_ticket_stays_while_a_step_of_the_work_runs_although_its_runtime_has_ended
     let (began, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let app = builder.worker_threads(2).enable_all().build().expect("a runtime");
-    let state = (began.clone(), ended.clone());
-    let work = async |_: tenure::Ownership, (began, ended): (Arc<AtomicBool>, Arc<AtomicBool>)| {
-        began.store(true, SeqCst);
-        std::thread::sleep(Duration::from_millis(500));
-        ended.store(true, SeqCst);
+    let (begins, ends) = (began.clone(), ended.clone());
+    let work = move |_| {
+        let (begins, ends) = (begins.clone(), ends.clone());
+        async move {
+            begins.store(true, SeqCst);
+            std::thread::sleep(Duration::from_millis(500));
+            ends.store(true, SeqCst);
+        }
     };
     let one = app.block_on(async {
         let one = worker(&opened).await;
-        one.campaign("r").with(state).obtain(work, async |_, _| {}).expect("it competes");
+        one.campaign("r").obtain(work, async |_| {}).expect("it competes");
         one
     });
     while !began.load(SeqCst) {
@@ -137,12 +140,15 @@ fn a_runtime_without_io_or_any_other_awaits_the_cleanup_all_the_same() {
 
     app.block_on(async {
         let worker = worker(&opened).await;
-        let cleanup = async |_, cleaned: Arc<AtomicBool>| {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            cleaned.store(true, SeqCst);
+        let cleans = cleaned.clone();
+        let cleanup = move |_| {
+            let cleans = cleans.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                cleans.store(true, SeqCst);
+            }
         };
-        let campaign = worker.campaign("r").with(cleaned.clone());
-        let campaign = campaign.obtain(async |_, _| {}, cleanup).expect("it competes");
+        let campaign = worker.campaign("r").obtain(async |_| {}, cleanup).expect("it competes");
         until(|| campaign.is_owner()).await;
         soon(campaign.stop()).await;
         assert!(soon(worker.campaign("r").try_acquire()).await.expect("an answer").is_some());
@@ -158,15 +164,16 @@ async fn a_campaign_without_limit_is_a_campaign_like_any_other() {
     let (_clock, opened) = stage();
     let worker = worker(&opened).await;
     let (started, cleaned) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    type Counts = (Arc<AtomicU32>, Arc<AtomicU32>);
-    let start = async |_, (started, _): Counts| {
-        started.fetch_add(1, SeqCst);
+    let (starts, cleanups) = (started.clone(), cleaned.clone());
+    let start = move |_| {
+        starts.fetch_add(1, SeqCst);
+        async {}
     };
-    let cleanup = async |_, (_, cleaned): Counts| {
-        cleaned.fetch_add(1, SeqCst);
+    let cleanup = move |_| {
+        cleanups.fetch_add(1, SeqCst);
+        async {}
     };
-    let all = worker.campaign("r").tickets(Tickets::All).with((started.clone(), cleaned.clone()));
-    let campaign = all.obtain(start, cleanup).expect("it runs");
+    let campaign = worker.campaign("r").tickets(Tickets::All).obtain(start, cleanup).expect("it runs");
     until(|| campaign.is_owner() && started.load(SeqCst) == 1).await;
 
     soon(campaign.step_down()).await;
@@ -184,13 +191,14 @@ async fn a_start_without_limit_that_fails_is_tried_again() {
     let opened = OpenStore::memory(Arc::new(MemoryStore::default())).expect("a thread");
     let worker = worker(&opened).await;
     let starts = Arc::new(AtomicU32::new(0));
-    let start = async |_, starts: Arc<AtomicU32>| match starts.fetch_add(1, SeqCst) {
-        0 => Err("not yet"),
-        _ => Ok(()),
+    let tries = starts.clone();
+    let start = move |_| {
+        let first = tries.fetch_add(1, SeqCst) == 0;
+        async move { if first { Err("not yet") } else { Ok(()) } }
     };
-    let all = worker.campaign("r").tickets(Tickets::All).with(starts.clone());
+    let all = worker.campaign("r").tickets(Tickets::All);
 
-    let campaign = all.obtain(start, async |_, _| {}).expect("it runs");
+    let campaign = all.obtain(start, async |_| {}).expect("it runs");
 
     until(|| starts.load(SeqCst) == 2 && campaign.is_owner()).await;
     worker.shutdown().await;

@@ -12,9 +12,6 @@ const TTL: Duration = Duration::from_secs(15);
 /// How long a condition may take to come true, in real time: nothing here waits for a lease to run out for real.
 const SOON: Duration = Duration::from_secs(10);
 
-type Words = mpsc::UnboundedSender<String>;
-type Counts = (Arc<AtomicU32>, Arc<AtomicU32>);
-
 // req: O1 O7 O10 O11
 #[tokio::test]
 async fn one_of_three_workers_starts_and_after_it_leaves_another_does() {
@@ -22,12 +19,12 @@ async fn one_of_three_workers_starts_and_after_it_leaves_another_does() {
     let workers = [stage.worker().await, stage.worker().await, stage.worker().await];
     let (said, mut heard) = mpsc::unbounded_channel();
     let compete = |worker: &Worker| {
-        let state: (mpsc::UnboundedSender<(String, u64)>, String) = (said.clone(), worker.label().to_owned());
-        let campaign = worker.campaign("echo").with(state);
-        campaign.obtain(
-            async |own, (said, label)| said.send((label, own.term())).expect("the test listens"),
-            async |_, _| {},
-        )
+        let (said, label) = (said.clone(), worker.label().to_owned());
+        let start = move |lead: tenure::Lead| {
+            said.send((label.clone(), lead.term())).expect("the test listens");
+            async {}
+        };
+        worker.campaign("echo").obtain(start, async |_| {})
     };
     let campaigns: Vec<_> = workers.iter().map(|worker| compete(worker).expect("it competes")).collect();
 
@@ -95,11 +92,18 @@ async fn the_cleanup_runs_once_per_win_and_before_the_ticket_is_free() {
     let (one, two) = (stage.worker().await, stage.worker().await);
     let (said, mut heard) = mpsc::unbounded_channel();
     let compete = |worker: &Worker, name: &'static str| {
-        worker.campaign("echo").with((said.clone(), name)).obtain(
-            async |_, (said, name): (Words, &str)| said.send(format!("{name} starts")).expect("heard"),
-            async |ending, (said, name): (Words, &str)| {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                said.send(format!("{name} cleans up after {ending:?}")).expect("heard");
+        let (starts, cleans) = (said.clone(), said.clone());
+        worker.campaign("echo").obtain(
+            move |_| {
+                starts.send(format!("{name} starts")).expect("heard");
+                async {}
+            },
+            move |ending| {
+                let cleans = cleans.clone();
+                async move {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    cleans.send(format!("{name} cleans up after {ending:?}")).expect("heard");
+                }
             },
         )
     };
@@ -124,16 +128,23 @@ async fn the_cleanup_runs_once_per_win_and_before_the_ticket_is_free() {
 async fn a_callback_that_fails_or_panics_frees_the_ticket_and_competes_again_later() {
     let stage = Stage::new();
     let worker = stage.worker().await;
-    let (tries, cleanups) = Counts::default();
+    let (tries, cleanups) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
 
-    let campaign = worker.campaign("echo").with((tries.clone(), cleanups.clone())).obtain(
-        async |_, (tries, _): Counts| match tries.fetch_add(1, Ordering::SeqCst) {
-            0 => Err("the first fails"),
-            1 => panic!("the second panics"),
-            _ => Ok(()),
+    let (tried, cleaned) = (tries.clone(), cleanups.clone());
+    let campaign = worker.campaign("echo").obtain(
+        move |_| {
+            let tried = tried.fetch_add(1, Ordering::SeqCst);
+            async move {
+                match tried {
+                    0 => Err("the first fails"),
+                    1 => panic!("the second panics"),
+                    _ => Ok(()),
+                }
+            }
         },
-        async |_, (_, cleanups): Counts| {
-            cleanups.fetch_add(1, Ordering::SeqCst);
+        move |_| {
+            cleaned.fetch_add(1, Ordering::SeqCst);
+            async {}
         },
     );
     let campaign = campaign.expect("it competes");
@@ -315,12 +326,15 @@ async fn with_unlimited_tickets_everybody_runs_and_stops() {
     let mut campaigns = Vec::new();
     for _ in 0..3 {
         let campaign = stage.worker().await.campaign("echo").tickets(Tickets::All);
-        let campaign = campaign.with((starts.clone(), stops.clone())).obtain(
-            async |_, (starts, _): (Arc<AtomicUsize>, Arc<AtomicUsize>)| {
-                starts.fetch_add(1, Ordering::SeqCst);
+        let (started, stopped) = (starts.clone(), stops.clone());
+        let campaign = campaign.obtain(
+            move |_| {
+                started.fetch_add(1, Ordering::SeqCst);
+                async {}
             },
-            async |_, (_, stops): (Arc<AtomicUsize>, Arc<AtomicUsize>)| {
-                stops.fetch_add(1, Ordering::SeqCst);
+            move |_| {
+                stopped.fetch_add(1, Ordering::SeqCst);
+                async {}
             },
         );
         campaigns.push(campaign.expect("it runs"));

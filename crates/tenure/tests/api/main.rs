@@ -7,4 +7,5 @@ mod fanout;
 mod library;
 mod metrics;
 mod slow_log;
+mod spawn;
 mod subscriptions;

@@ -63,10 +63,11 @@ async fn ten_thousand_jobs_begin_in_time_for_an_hour() {
     let worker = Worker::on(opened).connect().await.expect("a worker");
     let began = Began::default();
     let start = |name: String, spec: String| {
-        let job = worker.cron(name, spec).with((clock.clone(), began.clone()));
-        let run = job.run(async |tick, (clock, began)| {
-            let due = tick.occurrence().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
-            began.note(tick.own().resource().as_str(), due.as_secs(), clock.shows().saturating_sub(due));
+        let (clock, began) = (clock.clone(), began.clone());
+        let run = worker.cron(name, spec).run(move |tick| {
+            let due = Duration::from_millis(tick.occurrence().as_millis());
+            began.note(tick.lead().resource().as_str(), due.as_secs(), clock.shows().saturating_sub(due));
+            async {}
         });
         run.expect("it begins")
     };

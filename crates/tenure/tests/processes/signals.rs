@@ -9,7 +9,7 @@ use testkit::child::{Child, say};
 
 use super::book::{self, Book, Line, Micros};
 use super::child::Part;
-use super::worker::{clean_up, connect, write_down};
+use super::worker::{compete, connect};
 use super::{Folder, await_some};
 
 /// What comes sooner than this was not waited for.
@@ -110,7 +110,7 @@ struct Writing {
 
 impl Module for Writing {
     async fn on_started(&mut self, worker: &Worker) -> Result<(), AnyError> {
-        worker.campaign("job").with(self.book.clone()).obtain(write_down, clean_up)?;
+        compete(worker.campaign("job"), self.book.clone());
         say("competes");
         Ok(())
     }

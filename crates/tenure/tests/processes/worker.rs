@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{Ownership, Timing, Worker};
+use tenure::{Campaign, CampaignBuilder, Lead, Timing, Worker};
 use testkit::child::say;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -23,8 +23,7 @@ pub(crate) async fn works(part: &Part) {
         signal(SignalKind::interrupt()).expect("a signal"),
     );
     let (worker, book) = (connect(part).await, Arc::new(Book::begin(&part.folder, &part.name)));
-    let campaign = worker.campaign("job").tickets(part.tickets).with(book);
-    let _campaign = campaign.obtain(write_down, clean_up).expect("it competes");
+    let _campaign = compete(worker.campaign("job").tickets(part.tickets), book);
     say("competes");
 
     tokio::select! {
@@ -37,8 +36,10 @@ pub(crate) async fn works(part: &Part) {
 /// What must never be: one that does not ask whether it holds, and goes on after it has lost.
 pub(crate) async fn works_for_ever(part: &Part) {
     let (worker, book) = (connect(part).await, Arc::new(Book::begin(&part.folder, &part.name)));
-    let campaign = worker.campaign("job").tickets(part.tickets).with(book);
-    let _campaign = campaign.obtain(claim_for_ever, clean_up).expect("it competes");
+    let cleaned = book.clone();
+    let campaign = worker.campaign("job").tickets(part.tickets);
+    let start = move |lead| claim_for_ever(lead, book.clone());
+    let _campaign = campaign.obtain(start, move |_| clean_up(cleaned.clone())).expect("it competes");
     say("competes");
     std::future::pending::<()>().await;
 }
@@ -49,17 +50,24 @@ pub(crate) async fn connect(part: &Part) -> Worker {
     builder.connect().await.expect("a worker")
 }
 
-pub(crate) async fn write_down(own: Ownership, book: Arc<Book>) {
-    let (at, token) = (now(), own.token());
-    if !own.holds() {
+/// Owners write so into the book, and clean up.
+pub(crate) fn compete(campaign: CampaignBuilder, book: Arc<Book>) -> Campaign {
+    let cleaned = book.clone();
+    let start = move |lead| write_down(lead, book.clone());
+    campaign.obtain(start, move |_| clean_up(cleaned.clone())).expect("it competes")
+}
+
+async fn write_down(lead: Lead, book: Arc<Book>) {
+    let (at, token) = (now(), lead.token());
+    if !lead.holds() {
         // Won, and lost before it was started.
         book.write(Line::End { at, token });
         return;
     }
-    book.write(Line::Begin { at, ticket: own.ticket(), term: own.term(), token });
+    book.write(Line::Begin { at, ticket: lead.ticket(), term: lead.term(), token });
     loop {
         let at = now();
-        if !own.holds() {
+        if !lead.holds() {
             book.write(Line::End { at, token });
             return;
         }
@@ -68,9 +76,9 @@ pub(crate) async fn write_down(own: Ownership, book: Arc<Book>) {
     }
 }
 
-async fn claim_for_ever(own: Ownership, book: Arc<Book>) {
-    let token = own.token();
-    book.write(Line::Begin { at: now(), ticket: own.ticket(), term: own.term(), token });
+async fn claim_for_ever(lead: Lead, book: Arc<Book>) {
+    let token = lead.token();
+    book.write(Line::Begin { at: now(), ticket: lead.ticket(), term: lead.term(), token });
     std::thread::spawn(move || {
         loop {
             book.write(Line::Held { at: now(), token });
@@ -79,7 +87,7 @@ async fn claim_for_ever(own: Ownership, book: Arc<Book>) {
     });
 }
 
-pub(crate) async fn clean_up(_: tenure::EndReason, book: Arc<Book>) {
+async fn clean_up(book: Arc<Book>) {
     // Long enough for others to come in if they could.
     tokio::time::sleep(CLEANUP).await;
     book.write(Line::Cleanup { at: now() });

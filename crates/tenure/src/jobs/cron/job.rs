@@ -9,7 +9,7 @@ use tracing::Instrument;
 
 use super::decide::{Decision, Misfire, Next, decide};
 use super::schedule::{Schedule, Second};
-use super::{Change, Ended, Ends, Interrupted, Skipped, Tick, time_of};
+use super::{Change, Interrupted, Skipped, Tick};
 use crate::campaign::callbacks::{self, Wish};
 use crate::campaign::candidacy::Entered;
 use crate::campaign::changes::Listeners;
@@ -17,7 +17,7 @@ use crate::campaign::state::Signal;
 use crate::campaign::work_guard::Stint;
 use crate::jobs::store::Desk;
 use crate::jobs::store::unanswered;
-use crate::ownership::Ownership;
+use crate::outcome::{IntoOutcome, Outcome};
 use crate::runtime::events::{self, Event};
 use crate::runtime::telemetry;
 use crate::{EndReason, Error};
@@ -54,7 +54,7 @@ pub(super) enum OnLoss {
 
 /// Serves the job until the campaign is over, or somebody wants to leave. Whatever ends that is told to who listens, also if it
 /// never begins.
-pub(super) fn serve<R: Ends>(
+pub(super) fn serve<R: IntoOutcome>(
     job: Arc<Job>,
     wish: Wish,
     entered: Entered,
@@ -65,7 +65,7 @@ pub(super) fn serve<R: Ends>(
     async move { until_it_is_over(&over.0, wish, entered, on_loss, work).await }
 }
 
-async fn until_it_is_over<R: Ends>(
+async fn until_it_is_over<R: IntoOutcome>(
     job: &Job,
     mut wish: Wish,
     mut entered: Entered,
@@ -81,9 +81,9 @@ async fn until_it_is_over<R: Ends>(
             continue;
         }
         let mut place = Place { entered: &mut entered, wish: &mut wish, is_stopped: false };
-        let own = place.entered.view(stint.grant);
+        let lead = place.entered.lead(stint.grant);
         let worker = place.entered.worker().clone();
-        let Some(desk) = place.unless_stopped(Desk::of(worker, own)).await.flatten() else { continue };
+        let Some(desk) = place.unless_stopped(Desk::of(worker, lead)).await.flatten() else { continue };
         let term = Term { job, desk, stint, on_loss };
         Box::pin(term.serve(&mut place, &mut work)).await;
         if !place.is_stopped {
@@ -180,7 +180,11 @@ struct Course {
 
 impl Term<'_> {
     /// Until the ownership ends.
-    async fn serve<R: Ends>(&self, place: &mut Place<'_>, work: &mut impl AsyncFnMut(Tick, Arc<Stint>) -> R) {
+    async fn serve<R: IntoOutcome>(
+        &self,
+        place: &mut Place<'_>,
+        work: &mut impl AsyncFnMut(Tick, Arc<Stint>) -> R,
+    ) {
         let Some(mut course) = self.attend(place).await else { return };
         while let Some(begin) = self.next(place, &mut course).await {
             let Some(said) = self.ask(place, JobAct::Begin(begin)).await else { return };
@@ -232,7 +236,7 @@ impl Term<'_> {
             // One that is running under this token is ours, after a store that answered late.
             let left = latest.filter(|latest| latest.state == JobState::Interrupted);
             if let Some(JobRecord { occurrence, worker, .. }) = &left {
-                self.tell(&Change::Interrupted { occurrence: time_of(*occurrence), worker: worker.clone() });
+                self.tell(&Change::Interrupted { occurrence: *occurrence, worker: worker.clone() });
             }
             let is_repeated =
                 |left: &JobRecord| self.job.interrupted == Interrupted::Again && left.attempt < MOST_ATTEMPTS;
@@ -290,32 +294,33 @@ impl Term<'_> {
     }
 
     /// Has the occurrence run, which is this owner's, and writes down how it ended.
-    async fn run<R: Ends>(
+    async fn run<R: IntoOutcome>(
         &self,
         place: &mut Place<'_>,
         record: JobRecord,
         work: &mut impl AsyncFnMut(Tick, Arc<Stint>) -> R,
     ) {
         let (occurrence, attempt) = (record.occurrence, record.attempt);
-        let tick = Tick::new(self.own(place), record);
-        if !tick.own().holds() {
+        let tick = Tick::new(place.entered.lead(self.stint.grant), record);
+        if !tick.lead().holds() {
             // The answer came too late: whoever owns next finds it interrupted.
-            self.tell(&Change::Stopped { occurrence: time_of(occurrence) });
+            self.tell(&Change::Stopped { occurrence });
             return;
         }
-        self.tell(&Change::Began { occurrence: time_of(occurrence), attempt });
+        self.tell(&Change::Began { occurrence, attempt });
         let span = telemetry::span(&self.job.resource, self.stint.grant);
         let began = place.entered.worker().clocks.now();
         let ended = place.work(self.on_loss, work(tick, self.stint.clone()).instrument(span)).await;
         let took = place.entered.worker().clocks.now().longest_since(began);
-        let (failure, change) = match ended.map_or(Ended::Unfinished, Ends::ended) {
-            Ended::Ran => (None, Change::Ran { occurrence: time_of(occurrence) }),
-            Ended::Failed(what) => {
-                (Some(what.clone()), Change::Failed { occurrence: time_of(occurrence), what })
+        let (failure, change) = match ended.map_or(Outcome::Unfinished, IntoOutcome::into_outcome) {
+            Outcome::Done => (None, Change::Ran { occurrence }),
+            Outcome::Failed(error) => {
+                let what = error.to_string();
+                (Some(what.clone()), Change::Failed { occurrence, what })
             }
-            Ended::Unfinished => {
+            Outcome::Unfinished => {
                 telemetry::run_ended(&self.job.resource, "stopped", took);
-                self.tell(&Change::Stopped { occurrence: time_of(occurrence) });
+                self.tell(&Change::Stopped { occurrence });
                 return;
             }
         };
@@ -374,10 +379,6 @@ impl Term<'_> {
     fn tell(&self, change: &Change) {
         events::tell(Event::Job { resource: self.job.resource.clone(), change: change.clone() });
         self.job.told.tell(change);
-    }
-
-    fn own(&self, place: &Place<'_>) -> Ownership {
-        place.entered.view(self.stint.grant)
     }
 
     /// What counts as now, in whole seconds.

@@ -4,50 +4,30 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::thread::Result;
 
-use tokio::task::JoinHandle;
-use tracing::Instrument;
-
-use super::{Ended, Ends};
-use crate::campaign::callbacks::words;
+use crate::campaign::callbacks::Running;
 use crate::campaign::state::Seat;
 use crate::campaign::work_guard::Stint;
+use crate::outcome::{IntoOutcome, Outcome};
 
-/// Runs it to its end, if making it did not panic. When this is dropped, the work is dropped at its next await.
-pub(super) async fn in_a_task<F>(seat: Arc<Seat>, stint: Arc<Stint>, made: Result<F>) -> Ended
+pub(super) fn in_a_task<F>(seat: Arc<Seat>, stint: &Arc<Stint>, make: impl FnOnce() -> F) -> Running
 where
-    F: Future<Output: Ends> + Send + 'static,
+    F: Future<Output: IntoOutcome> + Send + 'static,
 {
-    let work = match made {
-        Ok(work) => work,
-        Err(panic) => return Ended::Failed(words(&*panic)),
+    let token = stint.grant.token;
+    let guarded = || {
+        let work = make();
+        async move {
+            let mut work = pin!(work);
+            poll_fn(|cx| {
+                // After a pause that outlasts the trust, no more of it is done.
+                if !seat.may_go_on(token) {
+                    return Poll::Ready(Outcome::Unfinished);
+                }
+                work.as_mut().poll(cx).map(IntoOutcome::into_outcome)
+            })
+            .await
+        }
     };
-    let guarded = async move {
-        let mut work = pin!(work);
-        let ended = poll_fn(|cx| {
-            // After a pause that outlasted the trust, no more of it is done.
-            if !seat.may_go_on(stint.grant.token) {
-                return Poll::Ready(Ended::Unfinished);
-            }
-            work.as_mut().poll(cx).map(Ends::ended)
-        })
-        .await;
-        // Also when the runtime ends under it, the ticket is not free before this has.
-        drop(stint);
-        ended
-    };
-    let mut task = Task(tokio::spawn(guarded.in_current_span()));
-    match (&mut task.0).await {
-        Ok(ended) => ended,
-        Err(error) => error.try_into_panic().map_or(Ended::Unfinished, |panic| Ended::Failed(words(&*panic))),
-    }
-}
-
-struct Task(JoinHandle<Ended>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    Running::start(stint, guarded)
 }

@@ -80,12 +80,18 @@ impl Module for Writer {
         self.book.write(format!("{} starts", self.name));
         self.starting.it().await?;
         if self.competes {
-            Job::Echo.campaign(worker).with(self.book.clone()).obtain(
-                async |own, book| {
+            let (book, cleaned) = (self.book.clone(), self.book.clone());
+            Job::Echo.campaign(worker).obtain(
+                move |lead| {
                     book.write("works".to_owned());
-                    own.lost().await;
+                    async move {
+                        lead.lost().await;
+                    }
                 },
-                async |_, book| book.write("cleans up".to_owned()),
+                move |_| {
+                    cleaned.write("cleans up".to_owned());
+                    async {}
+                },
             )?;
         }
         Ok(())

@@ -61,14 +61,16 @@ async fn stopping_again_and_again_is_harmless_in_every_state_and_nothing_runs_af
         let (store, worker) = Shaky::with_worker(Duration::from_millis(300), "twice").await;
         let (starts, cleanups) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         store.is(mood);
-        let campaign = worker.campaign("job").with((starts.clone(), cleanups.clone())).obtain(
-            async |_, (starts, _): (Arc<AtomicU32>, Arc<AtomicU32>)| {
-                starts.fetch_add(1, Ordering::SeqCst);
+        let (started, cleaned) = (starts.clone(), cleanups.clone());
+        let campaign = worker.campaign("job").obtain(
+            move |_| {
+                started.fetch_add(1, Ordering::SeqCst);
                 // Also while it starts.
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(20))
             },
-            async |_, (_, cleanups): (Arc<AtomicU32>, Arc<AtomicU32>)| {
-                cleanups.fetch_add(1, Ordering::SeqCst);
+            move |_| {
+                cleaned.fetch_add(1, Ordering::SeqCst);
+                async {}
             },
         );
         let campaign = campaign.expect("it returns at once, whatever the store does");

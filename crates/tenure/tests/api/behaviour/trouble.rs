@@ -141,7 +141,7 @@ async fn one_resource_and_a_hundred_cost_the_same_renewals() {
 
     let renewals = many.asked("renew").len() - many_before;
     assert!((7..=9).contains(&renewals), "{renewals} renewals for a hundred, 8 for one");
-    assert!(first.holds() && owned.iter().all(tenure::Ownership::holds));
+    assert!(first.holds() && owned.iter().all(|own| own.holds()));
 }
 
 // req: E3 O16

@@ -13,7 +13,15 @@ use super::{soon, until};
 
 const TTL: Duration = Duration::from_secs(15);
 
-type Words = mpsc::UnboundedSender<String>;
+/// A cleanup that says why the ownership ended.
+fn says_ending(
+    said: mpsc::UnboundedSender<String>,
+) -> impl FnMut(EndReason) -> std::future::Ready<()> + Send + 'static {
+    move |ending| {
+        said.send(format!("{ending:?}")).expect("heard");
+        std::future::ready(())
+    }
+}
 
 // req: O4 H1
 #[tokio::test]
@@ -21,13 +29,19 @@ async fn a_callback_that_fails_is_started_again_after_a_growing_pause() {
     let (clock, worker) = by_hand().await;
     let tries = Arc::new(AtomicU32::new(0));
     let (said, mut heard) = mpsc::unbounded_channel();
-    let campaign = worker.campaign("job").tickets(Tickets::All).with((tries.clone(), said)).obtain(
-        async |own, (tries, _): (Arc<AtomicU32>, Words)| match tries.fetch_add(1, Ordering::SeqCst) {
-            0 => Err(format!("term {} fails", own.term())),
-            1 => panic!("the second panics"),
-            _ => Ok(()),
+    let count = tries.clone();
+    let campaign = worker.campaign("job").tickets(Tickets::All).obtain(
+        move |lead| {
+            let count = count.clone();
+            async move {
+                match count.fetch_add(1, Ordering::SeqCst) {
+                    0 => Err(format!("term {} fails", lead.term())),
+                    1 => panic!("the second panics"),
+                    _ => Ok(()),
+                }
+            }
         },
-        async |ending, (_, said): (Arc<AtomicU32>, Words)| said.send(format!("{ending:?}")).expect("heard"),
+        says_ending(said),
     );
     let campaign = campaign.expect("it runs");
 
@@ -57,14 +71,17 @@ async fn a_callback_that_fails_is_started_again_after_a_growing_pause() {
 async fn stepping_down_and_releasing_end_an_ownership_and_the_next_begins() {
     let (_clock, worker) = by_hand().await;
     let (said, mut heard) = mpsc::unbounded_channel();
-    let campaign = worker.campaign("job").tickets(Tickets::All).with(said).obtain(
-        async |own, said: Words| {
-            said.send(format!("starts {}", own.term())).expect("heard");
-            if own.term() == 2 {
-                own.release().await;
+    let starts = said.clone();
+    let campaign = worker.campaign("job").tickets(Tickets::All).obtain(
+        move |lead| {
+            starts.send(format!("starts {}", lead.term())).expect("heard");
+            async move {
+                if lead.term() == 2 {
+                    lead.step_down().await;
+                }
             }
         },
-        async |ending, said: Words| said.send(format!("{ending:?}")).expect("heard"),
+        says_ending(said),
     );
     let campaign = campaign.expect("it runs");
     assert_eq!(soon(heard.recv()).await.as_deref(), Some("starts 1"));
@@ -86,14 +103,19 @@ async fn stepping_down_and_releasing_end_an_ownership_and_the_next_begins() {
 async fn a_shutdown_ends_them_too_and_waits_for_their_cleanup() {
     let (_clock, worker) = by_hand().await;
     let running = Arc::new(AtomicU32::new(0));
-    let campaign = worker.campaign("job").tickets(Tickets::All).with(running.clone()).obtain(
-        async |_, running: Arc<AtomicU32>| {
-            running.fetch_add(1, Ordering::SeqCst);
+    let (started, ended) = (running.clone(), running.clone());
+    let campaign = worker.campaign("job").tickets(Tickets::All).obtain(
+        move |_| {
+            started.fetch_add(1, Ordering::SeqCst);
+            async {}
         },
-        async |ending, running: Arc<AtomicU32>| {
-            assert_eq!(ending, EndReason::Left);
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            running.fetch_sub(1, Ordering::SeqCst);
+        move |ending| {
+            let ended = ended.clone();
+            async move {
+                assert_eq!(ending, EndReason::Left);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                ended.fetch_sub(1, Ordering::SeqCst);
+            }
         },
     );
     let campaign = campaign.expect("it runs");
@@ -143,7 +165,7 @@ async fn work_without_limit_has_a_result_and_no_store_is_ever_asked() {
     let done = worker.campaign("job").tickets(Tickets::All).run(async |own| {
         turns += 1;
         if turns == 1 {
-            own.release().await;
+            own.step_down().await;
         }
         turns
     });

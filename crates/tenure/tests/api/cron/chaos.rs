@@ -154,8 +154,8 @@ impl Fleet {
             let worker = Worker::on(opened).label(label).timing(timing).connect().await.expect("a worker");
             let does = match duty {
                 Duty::Job(misfire) => {
-                    let job = worker.cron("job", "* * * * * *").misfire(misfire).with(book);
-                    Does::Job(job.run(work).expect("it begins"))
+                    let job = worker.cron("job", "* * * * * *").misfire(misfire);
+                    Does::Job(job.run(move |tick| work(tick, book.clone())).expect("it begins"))
                 }
                 Duty::Gate => {
                     let campaign = worker.campaign("cron:job").obtain(async |_| {}, async |_| {});

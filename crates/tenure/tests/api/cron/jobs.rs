@@ -10,15 +10,15 @@ use tenure::{Admin, JobState, Kind, ManualClock, Timing, Worker};
 use tokio::sync::Notify;
 
 use super::links::Link;
-use super::{Book, SOON, Stage, second, soon};
+use super::{Book, SOON, Stage, second, soon, writing};
 
 const EVERY_SECOND: &str = "* * * * * *";
 
 /// None is left out, however much faster the clock goes than this machine.
 fn keep_book(worker: &Worker, book: &Book) -> Cron {
     let all = Misfire::All { within: Duration::from_secs(3600) };
-    let job = worker.cron("job", EVERY_SECOND).misfire(all).with(book.clone());
-    job.run(async |tick, book| book.write(&tick)).expect("it begins")
+    let job = worker.cron("job", EVERY_SECOND).misfire(all);
+    job.run(writing(book)).expect("it begins")
 }
 
 // req: E10 E11
@@ -56,12 +56,16 @@ async fn a_run_that_fails_or_panics_is_written_down_and_the_job_goes_on_under_th
     let worker = stage.worker("one").await;
     let mut builder = worker.cron("job", EVERY_SECOND);
     let mut changes = builder.changes();
-    let job = builder.with((book.clone(), count)).run(async |tick, (book, count)| {
-        book.write(&tick);
-        match count.fetch_add(1, Ordering::SeqCst) {
-            0 => Err("no paper\nleft"),
-            1 => panic!("out of ink"),
-            _ => Ok(()),
+    let writer = book.clone();
+    let job = builder.run(move |tick| {
+        writer.write(&tick);
+        let count = count.fetch_add(1, Ordering::SeqCst);
+        async move {
+            match count {
+                0 => Err("no paper\nleft"),
+                1 => panic!("out of ink"),
+                _ => Ok(()),
+            }
         }
     });
     let job = job.expect("it begins");
@@ -120,7 +124,7 @@ async fn an_owner_whose_clock_is_far_ahead_waits_until_the_store_has_come_near_a
     let worker = builder.connect().await.expect("a worker");
     let mut builder = worker.cron("job", EVERY_SECOND);
     let mut changes = builder.changes();
-    let _job = builder.with(book.clone()).run(async |tick, book| book.write(&tick)).expect("it begins");
+    let _job = builder.run(writing(&book)).expect("it begins");
 
     let mut by = 0;
     soon(async {
@@ -165,10 +169,14 @@ async fn a_job_never_overlaps_itself_and_what_came_due_meanwhile_is_skipped() {
     let (book, go_on) = (Book::default(), Arc::new(Notify::new()));
     let mut builder = worker.cron("job", EVERY_SECOND);
     let mut changes = builder.changes();
-    let job = builder.with((book.clone(), go_on.clone())).run(async |tick, (book, go_on)| {
-        book.write(&tick);
-        if tick.left_out() == 0 {
-            go_on.notified().await;
+    let (writer, let_go) = (book.clone(), go_on.clone());
+    let job = builder.run(move |tick| {
+        writer.write(&tick);
+        let let_go = let_go.clone();
+        async move {
+            if tick.left_out() == 0 {
+                let_go.notified().await;
+            }
         }
     });
     let job = job.expect("it begins");
@@ -260,9 +268,13 @@ async fn on_a_gentle_hand_over_the_run_comes_to_its_end_and_on_a_loss_it_is_drop
     let start = |name: &str| {
         let mut builder = worker.cron(name, EVERY_SECOND);
         let changes = builder.changes();
-        let job = builder.with((begun.clone(), go_on.clone())).run(async |_, (begun, go_on)| {
-            begun.notify_one();
-            go_on.notified().await;
+        let (begun, go_on) = (begun.clone(), go_on.clone());
+        let job = builder.run(move |_| {
+            let (begun, go_on) = (begun.clone(), go_on.clone());
+            async move {
+                begun.notify_one();
+                go_on.notified().await;
+            }
         });
         (job.expect("it begins"), changes)
     };
@@ -347,11 +359,14 @@ async fn work_that_blocks_its_thread_outlasts_stop_and_keeps_the_ticket_until_it
     let worker = stage.worker("one").await;
     let (go_on, blocked) = std::sync::mpsc::channel::<()>();
     let (begun, blocked) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(blocked)));
-    let job = worker.cron("job", EVERY_SECOND).with((begun.clone(), blocked));
-    let job = job.run(async |_, (begun, blocked)| {
-        begun.fetch_add(1, Ordering::SeqCst);
-        // Until somebody lets it go on.
-        let _told = blocked.lock().expect("nobody panicked").recv();
+    let count = begun.clone();
+    let job = worker.cron("job", EVERY_SECOND).run(move |_| {
+        let (count, blocked) = (count.clone(), blocked.clone());
+        async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            // Until somebody lets it go on.
+            let _told = blocked.lock().expect("nobody panicked").recv();
+        }
     });
     let job = job.expect("it begins");
     stage.until(|| begun.load(Ordering::SeqCst) == 1).await;

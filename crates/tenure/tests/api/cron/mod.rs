@@ -9,7 +9,7 @@ mod once;
 mod policies;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tenure::cron::{Change, Changes};
 use tenure::store::{MemoryStore, OpenStore};
@@ -92,7 +92,7 @@ impl Book {
             second: second(tick.occurrence()),
             attempt: tick.attempt(),
             key: tick.key().to_owned(),
-            token: tick.own().token(),
+            token: tick.lead().token(),
         };
         self.runs().push(run);
     }
@@ -110,8 +110,17 @@ impl Book {
     }
 }
 
-fn second(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs()
+/// A job that writes its runs into the book.
+fn writing(book: &Book) -> impl FnMut(tenure::cron::Tick) -> std::future::Ready<()> + Send + 'static {
+    let book = book.clone();
+    move |tick| {
+        book.write(&tick);
+        std::future::ready(())
+    }
+}
+
+fn second(occurrence: tenure::Occurrence) -> u64 {
+    occurrence.since_epoch().as_secs()
 }
 
 async fn soon<T>(coming: impl Future<Output = T>) -> T {

@@ -9,14 +9,13 @@ use tenure::{JobState, Worker};
 use tokio::sync::Notify;
 
 use super::links::Link;
-use super::{Book, Stage, soon};
+use super::{Book, Stage, soon, writing};
 
 /// The second at which the job was taken up last, and the clock stands.
 async fn away(stage: &Stage, minutes: u64) -> u64 {
     let first = stage.worker("first").await;
     let book = Book::default();
-    let job = first.cron("job", "* * * * *").with(book.clone());
-    let job = job.run(async |tick, book| book.write(&tick)).expect("it begins");
+    let job = first.cron("job", "* * * * *").run(writing(&book)).expect("it begins");
     stage.until_by(Duration::from_secs(1), &mut || book.len() == 1).await;
     soon(job.stop()).await;
     stage.clock.advance(Duration::from_secs(minutes * 60 + 30));
@@ -26,7 +25,7 @@ async fn away(stage: &Stage, minutes: u64) -> u64 {
 fn begin(builder: CronBuilder, book: &Book) -> (tenure::cron::Cron, Changes) {
     let mut builder = builder;
     let changes = builder.changes();
-    let job = builder.with(book.clone()).run(async |tick, book| book.write(&tick)).expect("it begins");
+    let job = builder.run(writing(book)).expect("it begins");
     (job, changes)
 }
 
@@ -81,11 +80,11 @@ async fn an_occurrence_whose_owner_died_in_it_is_left_interrupted_or_run_again_w
         let opened = OpenStore::by_hand(link.clone(), stage.clock.clone()).expect("a thread");
         let dead = Worker::on(opened).label("dead").connect().await.expect("a worker");
         let (book, begun) = (Book::default(), Arc::new(Notify::new()));
-        let job = dead.cron("job", "* * * * *").with((book.clone(), begun.clone()));
-        let _job = job.run(async |tick, (book, begun)| {
-            book.write(&tick);
-            begun.notify_one();
-            std::future::pending::<()>().await;
+        let (writer, begins) = (book.clone(), begun.clone());
+        let _job = dead.cron("job", "* * * * *").run(move |tick| {
+            writer.write(&tick);
+            begins.notify_one();
+            std::future::pending::<()>()
         });
         stage.until_by(Duration::from_secs(1), &mut || book.len() == 1).await;
         soon(begun.notified()).await;

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tenure::cron::{Misfire, Tick};
 use tenure::{Timing, Worker};
@@ -75,15 +75,15 @@ async fn work(part: &Part) {
         Worker::builder(&part.url).label(&part.name).timing(timing).connect().await.expect("a worker");
     let book = OpenOptions::new().append(true).create_new(true).open(&part.book).expect("a new book");
     let all = Misfire::All { within: Duration::from_secs(3600) };
-    let job = worker.cron("job", "* * * * * *").misfire(all).with(Arc::new(book));
-    let _job = job.run(run).expect("it begins");
+    let book = Arc::new(book);
+    let job = worker.cron("job", "* * * * * *").misfire(all);
+    let _job = job.run(move |tick| run(tick, book.clone())).expect("it begins");
     terminate.recv().await;
     worker.shutdown().await;
 }
 
 async fn run(tick: Tick, book: Arc<File>) {
-    let since = tick.occurrence().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
-    let line = format!("{} {}\n", since.as_millis(), tick.key());
+    let line = format!("{} {}\n", tick.occurrence().as_millis(), tick.key());
     // In one call: a reader sees all of a line, or a piece at the end of the file, which is no line.
     assert_eq!((&*book).write(line.as_bytes()).expect("it can be written"), line.len());
     // Long enough for some to be in the middle of it when something happens.

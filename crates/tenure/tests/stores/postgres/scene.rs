@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tenure::{Campaign, Clock, Ownership, Timing, Worker};
+use tenure::{Campaign, Clock, Lead, Timing, Worker};
 use testkit::observer::Observer;
 
 use super::fixture::lock;
@@ -170,10 +170,9 @@ async fn join(url: &str, part: &Part, people: &Arc<Mutex<Vec<Arc<Person>>>>) -> 
     let builder = Worker::builder(url).namespace(&part.namespace).timing(part.timing);
     let Ok(worker) = builder.connect().await else { return false };
     let (looks_on, label) = (part.clone(), worker.label().to_owned());
-    let watch = move |own: Ownership| {
-        let own = Arc::new(own);
-        let (ticket, token, same) = (own.ticket(), own.token(), own.clone());
-        looks_on.observer.begin(&label, ticket, token, move || own.holds());
+    let watch = move |lead: Lead| {
+        let (ticket, token, same) = (lead.ticket(), lead.token(), lead.clone());
+        looks_on.observer.begin(&label, ticket, token, move || lead.holds());
         looks_on.credulous.begin_credulous(&label, ticket, token, LONGER, move || same.holds());
         async {}
     };

@@ -5,7 +5,7 @@
 use super::*;
 use std::time::Instant;
 use tenure::store::OpenStore;
-use tenure::{Campaign, Clock, Ownership, Timing, Worker};
+use tenure::{Campaign, Clock, Lead, Timing, Worker};
 use testkit::observer::Observer;
 use testkit::proxy::{Link, Proxy};
 
@@ -111,12 +111,11 @@ impl Arena {
     pub(super) fn compete(&mut self, index: usize) {
         let (observer, credulous, longer) = (self.observer.clone(), self.credulous.clone(), self.ttl * 5);
         let who = self.contestants[index].worker.label().to_owned();
-        let watch = move |own: Ownership| {
-            let own = Arc::new(own);
-            let (ticket, token, same) = (own.ticket(), own.token(), own.clone());
+        let watch = move |lead: Lead| {
+            let (ticket, token, same) = (lead.ticket(), lead.token(), lead.clone());
             // The control first: it is looked at as soon as the other has seen enough.
             credulous.begin_credulous(&who, ticket, token, longer, move || same.holds());
-            observer.begin(&who, ticket, token, move || own.holds());
+            observer.begin(&who, ticket, token, move || lead.holds());
             async {}
         };
         let campaign = self.contestants[index].worker.campaign(JOB).tickets(self.tickets);

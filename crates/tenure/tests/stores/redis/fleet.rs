@@ -6,11 +6,11 @@ use super::*;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Instant;
 use tempfile::TempDir;
-use tenure::{Ownership, Timing, Worker};
+use tenure::{Lead, Timing, Worker};
 use testkit::child::again;
 use testkit::process::Process;
 use testkit::proxy::{Link, Proxy};
@@ -50,27 +50,23 @@ fn a_child_plays_its_role() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         let honest = role == "honest";
-        let campaign = worker.campaign(JOB).tickets(tickets).with(book);
-        let _campaign = campaign
-            .obtain(
-                move |own, book: PathBuf| async move { write_down(own, &book, honest).await },
-                |_, _| async {},
-            )
-            .expect("a campaign");
+        let start = move |lead| write_down(lead, book.clone(), honest);
+        let campaign = worker.campaign(JOB).tickets(tickets);
+        let _campaign = campaign.obtain(start, |_| async {}).expect("a campaign");
         std::future::pending::<()>().await;
     });
 }
 
 /// While it holds, or, if it is not honest, for ever after it has once held.
-async fn write_down(own: Ownership, book: &Path, honest: bool) {
+async fn write_down(lead: Lead, book: PathBuf, honest: bool) {
     let mut book = OpenOptions::new().append(true).create(true).open(book).expect("a book");
     loop {
         // Read before the check that it stands for: whoever holds after it held at it.
         let at = now();
-        if honest && !own.holds() {
+        if honest && !lead.holds() {
             return;
         }
-        let line = format!("{at} {} {}\n", own.ticket(), own.token());
+        let line = format!("{at} {} {}\n", lead.ticket(), lead.token());
         book.write_all(line.as_bytes()).expect("it can be written");
         match honest {
             true => tokio::time::sleep(BEAT).await,
