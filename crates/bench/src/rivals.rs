@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure::store::{Answer, Call, LeaseId, OpenStore, Request, Said};
-use tenure::{Ownership, ResourceName, Worker};
+use tenure::types::ResourceName;
+use tenure::{Ownership, Worker};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::counted::Counted;

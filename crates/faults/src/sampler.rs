@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tenure::Admin;
+use tenure::admin::Admin;
 use testkit::{Micros, boottime};
 
 use crate::judge::Ticket;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use tenure::{Admin, HistoryEvent};
+use tenure::admin::{Admin, HistoryEvent};
 use testkit::Micros;
 use testkit::boottime;
 use testkit::proxy::Link;

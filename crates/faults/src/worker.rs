@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::{Campaign, Clock, EndReason, Lead, Timing, Worker};
+use tenure::types::Clock;
+use tenure::{Campaign, EndReason, Lead, Timing, Worker};
 use testkit::dice::Dice;
 use testkit::{Micros, boottime};
 use tokio::sync::mpsc;

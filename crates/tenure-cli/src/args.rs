@@ -9,8 +9,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use tenure::Timing;
 use tenure::store::Tickets;
-use tenure::{Metadata, Timing};
+use tenure::types::Metadata;
 
 pub(crate) use self::extras::{Completions, Demo, DemoWorker, Man, New, NewWhat, Schema, StoreKind};
 pub(crate) use self::inspect::{Config, Doctor, Explain, History, StepDown};

@@ -4,7 +4,7 @@ pub(crate) mod figures;
 
 use std::time::Duration;
 
-use tenure::Admin;
+use tenure::admin::Admin;
 use tenure::store::Impact;
 
 use self::figures::{Clock, Figures, Findings, Trips};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure::{Admin, ResourceView};
+use tenure::admin::{Admin, ResourceView};
 
 use crate::output;
 use crate::settings;

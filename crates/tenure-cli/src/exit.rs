@@ -114,14 +114,14 @@ impl From<tenure::Error> for Failure {
     }
 }
 
-impl From<tenure::LimitError> for Failure {
-    fn from(limit: tenure::LimitError) -> Self {
+impl From<tenure::types::LimitError> for Failure {
+    fn from(limit: tenure::types::LimitError) -> Self {
         Self::new(limit.to_string())
     }
 }
 
-impl From<tenure::TimingError> for Failure {
-    fn from(timing: tenure::TimingError) -> Self {
+impl From<tenure::types::TimingError> for Failure {
+    fn from(timing: tenure::types::TimingError) -> Self {
         Self::new(timing.to_string())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tenure::{HistoryEvent, OwnerView, ResourceView};
+use tenure::admin::{HistoryEvent, OwnerView, ResourceView};
 
 use crate::exit::{Exit, Failure};
 use crate::json;

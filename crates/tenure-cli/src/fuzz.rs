@@ -149,7 +149,7 @@ fn metadata() {
         ])
     };
     fuzz("metadata", make, |text| {
-        let Ok(metadata) = tenure::Metadata::new(text) else { return Verdict::Refused };
+        let Ok(metadata) = tenure::types::Metadata::new(text) else { return Verdict::Refused };
         let value = json::metadata(&metadata);
         let is_json = serde_json::from_str::<serde_json::Value>(text).is_ok();
         assert!(is_json || value.as_str() == Some(text));

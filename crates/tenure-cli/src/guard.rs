@@ -389,7 +389,8 @@ fn close(settings: &settings::Run, leases: &[Option<LeaseId>], why: Closing) {
         let close = async {
             // Nothing is made where the store has gone.
             let store =
-                tenure::Admin::find(settings.store.place.url(), settings.store.namespace.as_str()).await;
+                tenure::admin::Admin::find(settings.store.place.url(), settings.store.namespace.as_str())
+                    .await;
             let Ok(Some(store)) = store else { return };
             for lease in leases.iter().flatten() {
                 let _runs_out = store.close(*lease, why).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::JobView;
+use tenure::jobs::JobView;
 
 use crate::exit::{Exit, Failure};
 use crate::json::{CRON, Job, Jobs, Occurrence};

@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde_json::Value;
-use tenure::cron::Schedule;
+use tenure::admin::{HistoryEvent, OwnerView, WaiterView};
+use tenure::jobs::cron::Schedule;
+use tenure::jobs::{JobRecord, JobState, JobView};
 use tenure::store::{Condition, Impact, Warning};
-use tenure::{
-    HistoryEvent, JobRecord, JobState, JobView, Label, Metadata, OwnerView, ResourceName, WaiterView,
-};
+use tenure::types::{Label, Metadata, ResourceName};
 
 use crate::doctor::figures::{Clock, Findings, Trips};
 use crate::status::Seen;

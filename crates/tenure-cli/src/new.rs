@@ -46,7 +46,7 @@ fn module(name: &ModuleName, resources: &[Resource]) -> Result<Exit, Failure> {
         written.push(format!("added `{registration}` to the application in `{root}`"));
         None
     } else {
-        Some(format!("add `{registration}` to your `tenure::App`, before `.run()`: `{root}` has none"))
+        Some(format!("add `{registration}` to your `tenure::app::App`, before `.run()`: `{root}` has none"))
     };
     output::written(&written, next.as_deref())?;
     Ok(Exit::OK)

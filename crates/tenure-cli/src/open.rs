@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use tenure::admin::{Admin, ResourceView};
 use tenure::store::Entry;
-use tenure::{Admin, Error, Kind, ResourceName, ResourceView};
+use tenure::types::ResourceName;
+use tenure::{Error, ErrorKind};
 
 use crate::exit::Failure;
 use crate::output;
@@ -79,7 +81,7 @@ pub(crate) async fn patiently<T>(
         });
         let error = match opened {
             Err(error)
-                if waits && (error.kind() == Kind::Unavailable || place.missing_folder().is_some()) =>
+                if waits && (error.kind() == ErrorKind::Unavailable || place.missing_folder().is_some()) =>
             {
                 error
             }

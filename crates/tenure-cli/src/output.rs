@@ -13,7 +13,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use tenure::{EndReason, Grant, OwnerView, ResourceView, WaitReason, Waiting};
+use tenure::EndReason;
+use tenure::admin::{OwnerView, ResourceView};
+use tenure::types::{Grant, WaitReason, Waiting};
 
 pub(crate) use self::screen::{Line, Screen, Wish};
 pub(crate) use self::style::{Colour, Style};

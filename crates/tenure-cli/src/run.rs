@@ -12,7 +12,8 @@ use std::process::ExitStatus;
 use std::sync::Once;
 use std::time::Duration;
 
-use tenure::{Change, Changes, WaitReason, Waiting, Worker};
+use tenure::types::{WaitReason, Waiting};
+use tenure::{Change, Changes, Worker};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 

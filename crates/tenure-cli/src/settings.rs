@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use tenure::cron::{Interrupted, Misfire, Schedule};
+use tenure::Timing;
+use tenure::jobs::cron::{Interrupted, Misfire, Schedule};
 use tenure::store::{Namespace, Tickets};
-use tenure::{Label, LimitError, ResourceName, Timing};
+use tenure::types::{Label, LimitError, ResourceName};
 
 use crate::args::{self, Restart};
 use crate::config::Found;

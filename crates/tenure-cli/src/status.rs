@@ -1,8 +1,10 @@
 //! `tenure status`: who owns what, for how long still, and who waits, in order.
 
 use serde_json::Value;
+use tenure::admin::{Admin, OwnerView, ResourceView, WaiterView};
+use tenure::jobs::{JobState, JobView};
 use tenure::store::{Condition, Entry};
-use tenure::{Admin, JobState, JobView, Label, Metadata, OwnerView, ResourceName, ResourceView, WaiterView};
+use tenure::types::{Label, Metadata, ResourceName};
 
 use crate::duplicate_labels;
 use crate::exit::{Exit, Failure};

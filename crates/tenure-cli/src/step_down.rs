@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tenure::{Admin, Label, OwnerView, ResourceView, StepDownReply};
+use tenure::admin::{Admin, OwnerView, ResourceView, StepDownReply};
+use tenure::types::Label;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::exit::{Exit, Failure};

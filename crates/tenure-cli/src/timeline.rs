@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use tenure::admin::{HistoryEvent, OwnerView, ResourceView};
 use tenure::store::Entry;
-use tenure::{FlapLimit, Grant, HistoryEvent, Label, OwnerView, ResourceView};
+use tenure::types::{FlapLimit, Grant, Label};
 
 use crate::output::span;
 
@@ -356,12 +357,16 @@ mod tests {
     fn a_present_owner_whose_beginning_was_forgotten_is_told_of() {
         let owner = OwnerView {
             worker: Label::new("a").expect("a label"),
-            metadata: tenure::Metadata::default(),
-            grant: Grant { ticket: tenure::Ticket(0), term: tenure::Term(7), token: tenure::Token(70) },
+            metadata: tenure::types::Metadata::default(),
+            grant: Grant {
+                ticket: tenure::types::Ticket(0),
+                term: tenure::types::Term(7),
+                token: tenure::types::Token(70),
+            },
             owned_for: S * 9,
             left: S,
         };
-        let resource = tenure::ResourceName::new("job").expect("a name");
+        let resource = tenure::types::ResourceName::new("job").expect("a name");
         let view =
             ResourceView { resource, tickets: 1, owners: vec![owner], waiters: vec![], withheld: None };
 

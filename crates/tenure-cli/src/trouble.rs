@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use tenure::{Change, Event, StoreChange};
+use tenure::store::StoreChange;
+use tenure::{Change, Event};
 
 use crate::output;
 
@@ -142,7 +143,7 @@ impl Said {
 
 #[cfg(test)]
 mod tests {
-    use tenure::ResourceName;
+    use tenure::types::ResourceName;
 
     use super::*;
 

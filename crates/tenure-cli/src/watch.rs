@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tenure::admin::{Admin, ResourceView};
 use tenure::store::Condition;
-use tenure::{Admin, ResourceName, ResourceView};
+use tenure::types::ResourceName;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -211,7 +212,8 @@ mod tests {
     use super::*;
     use crate::output::Style;
     use crate::timeline::Stint;
-    use tenure::{Grant, Label, Metadata, OwnerView, Term, Ticket, Token, WaiterView};
+    use tenure::admin::{OwnerView, WaiterView};
+    use tenure::types::{Grant, Label, Metadata, Term, Ticket, Token};
 
     fn seen() -> Seen {
         let grant = Grant { ticket: Ticket(0), term: Term(3), token: Token(9) };

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use tenure::{Admin, Once, Worker};
+use tenure::Worker;
+use tenure::admin::Admin;
+use tenure::jobs::Once;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

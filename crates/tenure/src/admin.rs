@@ -5,10 +5,8 @@ mod measure;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{
-    Call, Closing, JobView, Label, LeaseId, Namespace, Request, ResourceName, ResourceView, Seq,
-    StepDownReply, Token,
-};
+use tenure_core::{Call, Closing, JobView, Label, LeaseId, Namespace, Request, ResourceName, Seq, Token};
+pub use tenure_core::{HistoryEvent, OwnerView, ResourceView, StepDownReply, WaiterView};
 use tokio::sync::oneshot;
 
 pub use self::measure::{Measured, RoundTrip};

@@ -22,8 +22,8 @@ pub type AnyError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// pub struct Student;
 ///
-/// impl tenure::Module for Student {
-///     async fn on_started(&mut self, worker: &tenure::Worker) -> Result<(), tenure::AnyError> {
+/// impl tenure::app::Module for Student {
+///     async fn on_started(&mut self, worker: &tenure::Worker) -> Result<(), tenure::app::AnyError> {
 ///         Job::Echo.campaign(worker).obtain(
 ///             async |own| println!("started, term {}", own.term()),
 ///             async |ending| println!("stopped: {ending:?}"),
@@ -33,7 +33,7 @@ pub type AnyError = Box<dyn std::error::Error + Send + Sync>;
 /// }
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
 /// // Until SIGTERM or SIGINT: `.run()`.
-/// tenure::App::connect("memory:").await?.module(Student).run_until(async {}).await
+/// tenure::app::App::connect("memory:").await?.module(Student).run_until(async {}).await
 /// # }
 /// ```
 // req: A1 A2

@@ -5,7 +5,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use tenure::ManualClock;
+//! use tenure::testing::ManualClock;
 //! use tenure::conformance::{Fixture, Restarted};
 //! use tenure::store::{MemoryStore, Store};
 //!

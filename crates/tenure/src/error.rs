@@ -8,7 +8,7 @@ use tenure_core::{LimitError, TimingError};
 /// What we could not do, and why. The cause, if there is one, is the [`source`](StdError::source).
 #[derive(Debug)]
 pub struct Error {
-    kind: Kind,
+    kind: ErrorKind,
     what: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -16,7 +16,7 @@ pub struct Error {
 /// What the caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ErrorKind {
     /// The store did not answer, or not in time. Try again.
     Unavailable,
     /// A setting, a right or the store itself stands against it. Trying again changes nothing.
@@ -31,25 +31,25 @@ impl Error {
     /// The store did not answer, or not in time.
     #[must_use]
     pub fn unavailable(what: impl Into<String>) -> Self {
-        Self { kind: Kind::Unavailable, what: what.into(), source: None }
+        Self { kind: ErrorKind::Unavailable, what: what.into(), source: None }
     }
 
     /// It is not going to work.
     #[must_use]
     pub fn refused(what: impl Into<String>) -> Self {
-        Self { kind: Kind::Refused, what: what.into(), source: None }
+        Self { kind: ErrorKind::Refused, what: what.into(), source: None }
     }
 
     /// The store's data cannot be read.
     #[must_use]
     pub fn corrupt(what: impl Into<String>) -> Self {
-        Self { kind: Kind::Corrupt, what: what.into(), source: None }
+        Self { kind: ErrorKind::Corrupt, what: what.into(), source: None }
     }
 
     /// The work failed.
     #[must_use]
     pub fn failed(what: impl Into<String>) -> Self {
-        Self { kind: Kind::Failed, what: what.into(), source: None }
+        Self { kind: ErrorKind::Failed, what: what.into(), source: None }
     }
 
     /// The same, with its cause.
@@ -60,7 +60,7 @@ impl Error {
 
     /// What the caller can do about it.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 }

@@ -3,7 +3,7 @@
 //! For work that lives in processes of its own, such as the command of `tenure run`. [`SharedPage::map`] comes first, then
 //! the fork, then the worker with [`guarded_by`](crate::WorkerBuilder::guarded_by) in the parent. The guard, in the child,
 //! [looks](SharedPage::look) until when the work may run, ends the lease *before* it sends the first signal, and closes it
-//! with [`Namespace::close`](crate::Admin::close) when nothing of the work is left.
+//! with [`Namespace::close`](crate::admin::Admin::close) when nothing of the work is left.
 //!
 //! What holds, whatever the scheduler does to either side:
 //!

@@ -6,4 +6,6 @@ pub mod cron;
 mod once;
 mod store;
 
+pub use tenure_core::{JobCounts, JobRecord, JobState, JobView, Note, Occurrence, Plan, WallTime};
+
 pub use self::once::{Once, OnceBuilder};

@@ -49,6 +49,10 @@
 //! worker.shutdown().await;
 //! # Ok(()) }
 //! ```
+//!
+//! The rest has modules of its own: [`jobs`] at set times or once, [`app`] for services of several modules, [`messages`]
+//! from owners to everybody, [`fence`] for writes that come too late, [`admin`] for tools, [`testing`], [`types`] for the values
+//! in events and results, [`store`] for stores of your own, and [`guard`].
 
 pub mod admin;
 pub mod app;
@@ -62,37 +66,26 @@ mod fuzz;
 pub mod guard;
 pub mod jobs;
 mod lead;
-mod messages;
+pub mod messages;
 mod outcome;
 mod ownership;
 mod resources;
 mod runtime;
 pub mod store;
 pub mod testing;
+pub mod types;
 mod worker;
 
-pub use tenure_core::{
-    Clock, EndReason, Grant, HistoryEvent, JobCounts, JobRecord, JobState, JobView, Label, LimitError,
-    Message, Metadata, Note, Occurrence, OwnerView, Plan, Published, ResourceName, ResourceView,
-    StepDownReply, Term, Ticket, Timing, TimingError, Token, WaitReason, WaiterView, Waiting, WallTime,
-};
+pub use tenure_core::{EndReason, Timing};
 
-pub use self::admin::{Admin, Measured, RoundTrip};
-pub use self::app::{AnyError, App, Module};
 pub use self::campaign::changes::Changes;
 pub use self::campaign::state::Change;
 pub use self::campaign::{Campaign, CampaignBuilder, Tickets};
-pub use self::error::{Error, Kind};
-#[cfg(feature = "cron")]
-pub use self::jobs::cron;
-pub use self::jobs::{Once, OnceBuilder};
+pub use self::error::{Error, ErrorKind};
 pub use self::lead::Lead;
-pub use self::messages::{Losses, Messages};
 pub use self::outcome::{IntoOutcome, Outcome};
 pub use self::ownership::{Lost, Ownership};
-pub use self::runtime::clock::ManualClock;
-pub use self::runtime::events::{Event, StoreChange, events};
-pub use self::runtime::flapping::FlapLimit;
+pub use self::runtime::events::{Event, events};
 pub use self::worker::{Worker, WorkerBuilder};
 
 // What the documents show is compiled with the tests.
@@ -119,3 +112,7 @@ mod cron_page {}
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/migrating.md")]
 mod migrating {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/state-in-callbacks.md")]
+mod state_in_callbacks {}

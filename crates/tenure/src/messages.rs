@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tenure_core::{Message, ResourceName, Ticket, Token};
+pub use tenure_core::{Message, Published};
+use tenure_core::{ResourceName, Ticket, Token};
 use tokio::sync::{Notify, oneshot};
 
 use crate::Error;

@@ -46,6 +46,7 @@ pub use self::sqlite::{SqliteBackend, SqliteStore};
 use crate::Error;
 use crate::runtime::clock::{Clocks, ManualClock};
 use crate::runtime::driver::Driver;
+pub use crate::runtime::events::StoreChange;
 
 /// What a store answers, when it does. Dropping it gives the attempt up, with its connection: a later attempt
 /// does not queue behind it, and a late reply is not seen.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tenure::Admin;
+use tenure::admin::Admin;
 use tenure::store::OpenStore;
 
 use crate::figure::{Figure, Unit};

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use tenure::cron;
+use tenure::jobs::cron;
 
 use super::{At, Competing, duration};
 

@@ -1,9 +1,9 @@
 //! The settings that there are. An option that is not here can only be typed.
 
 use clap::ValueEnum;
-use tenure::Label;
-use tenure::cron::Schedule;
+use tenure::jobs::cron::Schedule;
 use tenure::store::Namespace;
+use tenure::types::Label;
 
 use crate::args::{Restart, duration, metadata, tickets, ttl};
 use crate::output::beginning;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tenure::{ResourceView, Timing};
+use tenure::Timing;
+use tenure::admin::ResourceView;
 use tokio::time::sleep;
 
 use super::RESOURCE;

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tenure::{Admin, Timing};
+use tenure::Timing;
+use tenure::admin::Admin;
 
 use super::lives::Lives;
 use crate::exit::Failure;

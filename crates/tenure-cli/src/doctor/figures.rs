@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tenure::Timing;
+use tenure::admin::{Measured, RoundTrip};
 use tenure::store::{Impact, Warning};
-use tenure::{Measured, RoundTrip, Timing};
 
 use crate::timeline::LATEST_SUCCESSION;
 

@@ -368,8 +368,8 @@ mod tests {
             Some("App::connect(x)\n    .module(a::A)\n    // tenure: modules\n    .run()\n")
         );
         assert_eq!(
-            add("tenure::App::new(x)\r\n\t.module(b)\r\n\t.run()\r\n").as_deref(),
-            Some("tenure::App::new(x)\r\n\t.module(b)\r\n\t.module(a::A)\r\n\t.run()\r\n")
+            add("tenure::app::App::new(x)\r\n\t.module(b)\r\n\t.run()\r\n").as_deref(),
+            Some("tenure::app::App::new(x)\r\n\t.module(b)\r\n\t.module(a::A)\r\n\t.run()\r\n")
         );
         for other in ["server\n    .run()\n", "// App::new(x)\n    .run()\n", "App::new(x).run().await\n"] {
             assert_eq!(add(other), None, "{other}");

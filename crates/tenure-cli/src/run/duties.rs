@@ -5,8 +5,9 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::UNIX_EPOCH;
 
-use tenure::cron::{Change, Tick};
-use tenure::{Lead, Occurrence, Once};
+use tenure::Lead;
+use tenure::jobs::cron::{Change, Tick};
+use tenure::jobs::{Occurrence, Once};
 
 use super::{Outcome, Work};
 use crate::exit::{Exit, Failure};
@@ -112,11 +113,11 @@ impl Work<'_> {
                 output::under_way(resource);
                 Ok(Outcome::Done(Exit::OK))
             }
-            Err(error) if error.kind() == tenure::Kind::Failed => {
+            Err(error) if error.kind() == tenure::ErrorKind::Failed => {
                 Ok(Outcome::NotRun(failed_with, Failure::from(error)))
             }
             // It ran, and that could not be written down: whoever asked us to stop has to know, too.
-            Err(error) if error.kind() == tenure::Kind::Unavailable => {
+            Err(error) if error.kind() == tenure::ErrorKind::Unavailable => {
                 Ok(Outcome::NotRun(Exit::FAILED, Failure::from(error)))
             }
             Err(error) => Err(error),
@@ -136,7 +137,7 @@ impl Work<'_> {
             Change::Missed { count } => output::job_left_out(job, *count, "nobody began them in time"),
             Change::Skipped { count, reason } => {
                 let why = match reason {
-                    tenure::cron::Skipped::StillRunning => "the one before was still running",
+                    tenure::jobs::cron::Skipped::StillRunning => "the one before was still running",
                     _ => "this host's clock is ahead of the store's",
                 };
                 output::job_left_out(job, *count, why);

@@ -3,7 +3,8 @@
 
 use std::process::ExitStatus;
 
-use tenure::{EndReason, Grant, WaitReason, Waiting};
+use tenure::EndReason;
+use tenure::types::{Grant, WaitReason, Waiting};
 use tokio::time::Instant;
 
 use crate::exit::Exit;
@@ -260,7 +261,7 @@ mod tests {
     use std::time::Duration;
 
     use clap::Parser;
-    use tenure::{Term, Ticket, Token};
+    use tenure::types::{Term, Ticket, Token};
 
     use super::*;
     use crate::args::{Args, Wanted};

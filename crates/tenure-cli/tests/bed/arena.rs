@@ -26,7 +26,7 @@ pub(crate) struct Arena {
     ttl: &'static str,
     fleet: Vec<Tenure>,
     runtime: tokio::runtime::Runtime,
-    store: tenure::Admin,
+    store: tenure::admin::Admin,
 }
 
 struct Tenure {
@@ -37,7 +37,7 @@ struct Tenure {
 impl Arena {
     pub(crate) fn new(url: &str, victim: Victim, fault: Fault) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let store = runtime.block_on(tenure::Admin::open(url)).expect("a store");
+        let store = runtime.block_on(tenure::admin::Admin::open(url)).expect("a store");
         // In memory, if there is such a place: a process that waits for a busy disk does not die of SIGKILL in time.
         let shared = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
         let folder = shared.map_or_else(tempfile::tempdir, tempfile::tempdir_in).expect("a folder");
@@ -140,7 +140,7 @@ impl Arena {
         tree::read(self.folder.path(), after)
     }
 
-    fn view(&self) -> Option<tenure::ResourceView> {
+    fn view(&self) -> Option<tenure::admin::ResourceView> {
         self.runtime.block_on(self.store.read(&self.resource)).expect("an answer")
     }
 

@@ -235,7 +235,7 @@ fn the_application_of_another_crate_is_left_alone_and_a_licence_stays_above() {
     let (code, _, hint) = tenure(&scene, ".", &["new", "module", "student", "--resource", "echo"]);
 
     assert_eq!(code, Some(0), "{hint}");
-    assert!(hint.contains("to your `tenure::App`"), "{hint}");
+    assert!(hint.contains("to your `tenure::app::App`"), "{hint}");
     let expected = main.replace("\n\nfn main", "\n\nmod student;\n\nfn main");
     assert_eq!(read(&scene, "src/main.rs"), expected);
 }
@@ -251,7 +251,10 @@ fn where_there_is_no_application_it_says_which_line_to_add() {
 
     assert_eq!(code, Some(0), "{hint}");
     assert_eq!(written, "wrote `src/job.rs`: `job.echo`\nadded `pub mod job;` to `src/lib.rs`\n");
-    assert!(hint.contains("hint: add `.module(job::Job)` to your `tenure::App`, before `.run()`"), "{hint}");
+    assert!(
+        hint.contains("hint: add `.module(job::Job)` to your `tenure::app::App`, before `.run()`"),
+        "{hint}"
+    );
     assert_eq!(read(&scene, "src/lib.rs"), "//! A library.\n\npub mod job;\n\npub fn x() {}\n");
     // Two types cannot have one name.
     assert!(read(&scene, "src/job.rs").contains("pub enum Work in \"job\""));

@@ -221,10 +221,10 @@ impl Scene {
     }
 
     /// Has an operator do something about the present ownership.
-    pub(crate) fn wish(&self, act: impl AsyncFnOnce(tenure::Admin, u64)) {
+    pub(crate) fn wish(&self, act: impl AsyncFnOnce(tenure::admin::Admin, u64)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let tools = tenure::Admin::open(&self.url()).await.expect("a store");
+            let tools = tenure::admin::Admin::open(&self.url()).await.expect("a store");
             let view = tools.read("job").await.expect("an answer").expect("it was claimed");
             act(tools, view.owners[0].grant.token.0).await;
         });

@@ -116,7 +116,7 @@ fn that_a_store_is_empty_is_said_to_people() {
     let scene = Scene::new();
     // Whoever waits for nothing and gets nothing leaves nothing behind but the store.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(tenure::Admin::open(&scene.url())).expect("a store");
+    runtime.block_on(tenure::admin::Admin::open(&scene.url())).expect("a store");
 
     for (look, what) in [
         (&["status"][..], "nothing has been claimed yet"),

@@ -5,7 +5,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use tenure::ManualClock;
+//! use tenure::testing::ManualClock;
 //! use tenure::conformance::Restarted;
 //! use tenure::conformance::backend::BackendFixture;
 //! use tenure::store::MemoryBackend;

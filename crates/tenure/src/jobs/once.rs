@@ -22,7 +22,7 @@ use crate::runtime::engine::Command;
 use crate::runtime::events::{self, Event};
 use crate::runtime::telemetry;
 use crate::worker::{Inner, Worker};
-use crate::{Error, Kind};
+use crate::{Error, ErrorKind};
 
 /// What became of work that is done once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Worker {
     /// ```
     ///
     /// # Errors
-    /// [`Kind::Failed`] when the work fails here, with its error as the source. Also when the name breaks its limit, this worker
+    /// [`ErrorKind::Failed`] when the work fails here, with its error as the source. Also when the name breaks its limit, this worker
     /// is at it already or was shut down, or the store refuses.
     // req: E13
     pub async fn once<R: IntoOutcome>(
@@ -200,7 +200,7 @@ async fn look(worker: &Arc<Inner>, resource: &ResourceName) -> Result<Option<Onc
             Ok(views.into_iter().flat_map(|view| view.records).next_back().and_then(|latest| done(&latest)))
         }
         // It is found out in the campaign, which waits for a store that is away.
-        Err(error) if error.kind() == Kind::Unavailable => Ok(None),
+        Err(error) if error.kind() == ErrorKind::Unavailable => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -10,7 +10,7 @@ use crate::lead::Lead;
 use crate::runtime::engine::Command;
 use crate::runtime::events::{self, Event, StoreChange};
 use crate::worker::Inner;
-use crate::{Error, Kind};
+use crate::{Error, ErrorKind};
 
 /// The shortest and the longest pause before the store is asked again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -39,7 +39,7 @@ impl Desk {
         let mut pause = PAUSES.0;
         loop {
             match self.ask_once(step.clone()).await {
-                Err(error) if error.kind() == Kind::Unavailable => {
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
                     unanswered(&self.holder.resource, &error);
                 }
                 said => return said,

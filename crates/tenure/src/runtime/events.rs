@@ -99,7 +99,7 @@ pub enum StoreChange {
         /// For how long.
         left: Duration,
     },
-    /// The worker watches the store's clock before it competes ([`Clock::Strict`](crate::Clock::Strict)).
+    /// The worker watches the store's clock before it competes ([`Clock::Strict`](crate::types::Clock::Strict)).
     ClockWatched {
         /// For how long.
         left: Duration,

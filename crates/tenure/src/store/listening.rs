@@ -24,7 +24,7 @@ use super::backend::{Backend, Channel, Heard, Signals, Stored, Subscriptions};
 use super::codec::{self, SentRecord, SentSignal};
 use super::records::Inner;
 use super::{Hints, Messages};
-use crate::{Error, Kind};
+use crate::{Error, ErrorKind};
 
 /// How many numbers of messages are remembered, to drop a message that arrives twice.
 const NUMBERS: usize = 64;
@@ -150,7 +150,7 @@ impl<B: Backend> Inner<B> {
         }
         match subscriptions.follow(channel).await {
             // Behind a connection pooler no signal arrives: then waiters look by themselves.
-            Err(error) if error.kind() != Kind::Refused => Err(error),
+            Err(error) if error.kind() != ErrorKind::Refused => Err(error),
             _ => Ok(()),
         }
     }

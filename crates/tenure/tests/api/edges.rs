@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tenure::conformance::Relay;
 use tenure::store::{Answer, Call, MemoryStore, OpenStore, Pending, Request, Store};
-use tenure::{ManualClock, Tickets, Timing, Worker};
+use tenure::testing::ManualClock;
+use tenure::{Tickets, Timing, Worker};
 
 const TTL: Duration = Duration::from_secs(15);
 const LIMIT: Duration = Duration::from_secs(10);
@@ -45,7 +46,7 @@ fn a_start_that_waited_for_a_blocked_runtime_beyond_the_trust_is_not_run() {
 
     runtime.block_on(async {
         let worker = worker(&opened).await;
-        let tools = tenure::Admin::on(opened.clone());
+        let tools = tenure::admin::Admin::on(opened.clone());
         let (called_too, held) = (called.clone(), held.clone());
         let start = move |own: tenure::Lead| {
             called_too.fetch_add(1, SeqCst);

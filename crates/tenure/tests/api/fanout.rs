@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::conformance::Relay;
+use tenure::messages::{Losses, Message, Published};
 use tenure::store::{MemoryStore, OpenStore, Payload, Pending, Store};
-use tenure::{
-    Error, Kind, Losses, ManualClock, Message, Published, ResourceName, Ticket, Tickets, Token, Worker,
-};
+use tenure::testing::ManualClock;
+use tenure::types::{ResourceName, Ticket, Token};
+use tenure::{Error, ErrorKind, Tickets, Worker};
 use tokio::sync::mpsc;
 
 /// Nothing here should ever take so long.
@@ -134,7 +135,7 @@ async fn a_campaign_publishes_while_it_owns() {
     assert_eq!(campaign.publish(b"yes").await.expect("an answer"), Published::Sent);
 
     assert_eq!(soon(messages.next()).await.expect("a message").bytes(), b"yes");
-    assert_eq!(waits.publish(&[0; 4097]).await.expect_err("too many").kind(), Kind::Refused);
+    assert_eq!(waits.publish(&[0; 4097]).await.expect_err("too many").kind(), ErrorKind::Refused);
 }
 
 // req: E15
@@ -147,7 +148,7 @@ async fn too_many_bytes_are_refused_with_the_limit_and_nobody_speaks_for_a_resou
     let too_many = own.publish(&[0; 4097]).await.expect_err("too many");
     let nobody = all.publish(b"hello").await.expect_err("nobody owns it alone");
 
-    assert_eq!((too_many.kind(), nobody.kind()), (Kind::Refused, Kind::Refused));
+    assert_eq!((too_many.kind(), nobody.kind()), (ErrorKind::Refused, ErrorKind::Refused));
     assert!(too_many.to_string().ends_with("at most 4096 bytes"), "{too_many}");
     assert_eq!(own.publish(&[0; 4096]).await.expect("an answer"), Published::Sent);
 }
@@ -266,7 +267,7 @@ async fn a_subscription_ends_at_the_store_when_it_is_dropped_and_is_refused_afte
     soon(to[0].closed()).await;
 
     let error = soon(worker.subscribe("echo")).await.expect_err("there is no more");
-    assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Unavailable, "there is no more"));
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Unavailable, "there is no more"));
     worker.shutdown().await;
-    assert_eq!(soon(worker.subscribe("echo")).await.expect_err("it is over").kind(), Kind::Refused);
+    assert_eq!(soon(worker.subscribe("echo")).await.expect_err("it is over").kind(), ErrorKind::Refused);
 }

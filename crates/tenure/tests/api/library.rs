@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tenure::store::{MemoryStore, OpenStore, Pending, Store};
-use tenure::{Change, EndReason, Kind, ManualClock, Tickets, Timing, Worker};
+use tenure::testing::ManualClock;
+use tenure::{Change, EndReason, ErrorKind, Tickets, Timing, Worker};
 use tokio::sync::mpsc;
 
 const TTL: Duration = Duration::from_secs(15);
@@ -50,7 +51,7 @@ async fn a_lease_that_is_closed_from_outside_lets_the_next_one_in() {
     let waiting = tokio::spawn(async move { next.campaign("echo").acquire().await });
 
     stage.until_waits("echo", 1).await;
-    let tools = tenure::Admin::on(stage.opened.clone());
+    let tools = tenure::admin::Admin::on(stage.opened.clone());
     let why = tenure::store::Closing::Proved;
     // Of one that nobody knows nothing comes.
     tools.close(tenure::store::LeaseId(7), why).await.expect("an answer");
@@ -59,13 +60,13 @@ async fn a_lease_that_is_closed_from_outside_lets_the_next_one_in() {
 
     assert_eq!(soon(waiting).await.expect("it runs").expect("a ticket").term(), 2);
     let history = tools.history("echo").await.expect("an answer");
-    assert_eq!(history[1].what, tenure::HistoryEvent::Died);
+    assert_eq!(history[1].what, tenure::admin::HistoryEvent::Died);
 }
 
 #[tokio::test]
 async fn measuring_a_store_asks_and_renews_and_leaves_nothing_behind() {
     let opened = OpenStore::memory(Arc::new(MemoryStore::default())).expect("a store");
-    let (tools, span) = (tenure::Admin::on(opened.clone()), Duration::from_millis(20));
+    let (tools, span) = (tenure::admin::Admin::on(opened.clone()), Duration::from_millis(20));
 
     let fresh = tools.measure("probe", span).await.expect("answers");
     assert!(!fresh.asked.is_empty() && !fresh.renewed.is_empty());
@@ -361,7 +362,7 @@ async fn competing_twice_for_one_resource_is_an_error_that_says_so() {
     let second = worker.campaign("echo").obtain(async |_| {}, async |_| {}).expect_err("refused");
 
     assert_eq!(second.to_string(), "this worker competes for `echo` already");
-    assert_eq!(second.kind(), Kind::Refused);
+    assert_eq!(second.kind(), ErrorKind::Refused);
 }
 
 // req: H17
@@ -430,7 +431,7 @@ async fn who_runs_work_hears_from_the_beginning_what_it_waits_for() {
 #[tokio::test]
 async fn an_operator_sees_who_owns_hands_over_and_evicts() {
     let stage = Stage::new();
-    let tools = tenure::Admin::on(stage.opened.clone());
+    let tools = tenure::admin::Admin::on(stage.opened.clone());
     let campaign =
         |worker: Worker| worker.campaign("echo").obtain(async |_| {}, async |_| {}).expect("it competes");
     let one = campaign(stage.builder().label("one").connect().await.expect("a worker"));
@@ -442,7 +443,7 @@ async fn an_operator_sees_who_owns_hands_over_and_evicts() {
 
     assert_eq!(
         tools.ask("echo", 7, None).await.expect("an answer"),
-        tenure::StepDownReply::OtherOwners(vec![owner.grant.token])
+        tenure::admin::StepDownReply::OtherOwners(vec![owner.grant.token])
     );
     tools.ask("echo", owner.grant.token.0, Some("two")).await.expect("an answer");
     // An eighth of an interval: it does not wait for the next renewal.
@@ -455,7 +456,7 @@ async fn an_operator_sees_who_owns_hands_over_and_evicts() {
 
     let what: Vec<_> =
         tools.history("echo").await.expect("an answer").iter().map(|entry| entry.what).collect();
-    use tenure::HistoryEvent::{Evicted, Granted, SteppedDown};
+    use tenure::admin::HistoryEvent::{Evicted, Granted, SteppedDown};
     assert_eq!(what, [Granted, SteppedDown, Granted, Evicted, Granted]);
 }
 
@@ -490,28 +491,34 @@ impl Store for Hangs {
         Box::pin(std::future::pending())
     }
 
-    fn read<'a>(&'a self, _: Option<&'a tenure::ResourceName>) -> Pending<'a, Vec<tenure::ResourceView>> {
+    fn read<'a>(
+        &'a self,
+        _: Option<&'a tenure::types::ResourceName>,
+    ) -> Pending<'a, Vec<tenure::admin::ResourceView>> {
         Box::pin(std::future::pending())
     }
 
-    fn history<'a>(&'a self, _: Option<&'a tenure::ResourceName>) -> Pending<'a, Vec<tenure::store::Entry>> {
+    fn history<'a>(
+        &'a self,
+        _: Option<&'a tenure::types::ResourceName>,
+    ) -> Pending<'a, Vec<tenure::store::Entry>> {
         Box::pin(std::future::pending())
     }
 
     fn ask<'a>(
         &'a self,
-        _: &'a tenure::ResourceName,
-        _: tenure::Token,
-        _: Option<&'a tenure::Label>,
-    ) -> Pending<'a, tenure::StepDownReply> {
+        _: &'a tenure::types::ResourceName,
+        _: tenure::types::Token,
+        _: Option<&'a tenure::types::Label>,
+    ) -> Pending<'a, tenure::admin::StepDownReply> {
         Box::pin(std::future::pending())
     }
 
     fn evict<'a>(
         &'a self,
-        _: &'a tenure::ResourceName,
-        _: tenure::Token,
-    ) -> Pending<'a, tenure::StepDownReply> {
+        _: &'a tenure::types::ResourceName,
+        _: tenure::types::Token,
+    ) -> Pending<'a, tenure::admin::StepDownReply> {
         Box::pin(std::future::pending())
     }
 
@@ -519,7 +526,10 @@ impl Store for Hangs {
         Box::pin(std::future::pending())
     }
 
-    fn jobs<'a>(&'a self, _: Option<&'a tenure::ResourceName>) -> Pending<'a, Vec<tenure::JobView>> {
+    fn jobs<'a>(
+        &'a self,
+        _: Option<&'a tenure::types::ResourceName>,
+    ) -> Pending<'a, Vec<tenure::jobs::JobView>> {
         Box::pin(std::future::pending())
     }
 
@@ -531,7 +541,7 @@ impl Store for Hangs {
         Box::pin(std::future::pending())
     }
 
-    fn subscribe<'a>(&'a self, _: &'a tenure::ResourceName) -> Pending<'a, tenure::store::Messages> {
+    fn subscribe<'a>(&'a self, _: &'a tenure::types::ResourceName) -> Pending<'a, tenure::store::Messages> {
         Box::pin(std::future::pending())
     }
 }
@@ -583,7 +593,7 @@ async fn bad_input_is_refused_with_the_value_and_the_limit() {
     ];
     for (refused, words) in refused.into_iter().zip(words) {
         let error = refused.expect_err(words);
-        assert_eq!(error.kind(), Kind::Refused);
+        assert_eq!(error.kind(), ErrorKind::Refused);
         assert!(error.to_string().contains(words), "{error}");
     }
 }
@@ -614,7 +624,7 @@ impl Stage {
 
     /// Until so many wait for the resource, as the store sees it.
     async fn until_waits(&self, resource: &str, waiters: usize) {
-        let name = tenure::ResourceName::new(resource).expect("a name");
+        let name = tenure::types::ResourceName::new(resource).expect("a name");
         soon(async {
             loop {
                 let views = self.store.read(Some(&name)).await.expect("an answer");

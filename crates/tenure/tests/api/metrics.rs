@@ -67,9 +67,9 @@ async fn prometheus_reads_what_was_acquired_lost_and_renewed_under_bounded_label
     // Jobs and gates are counted under the class of their resource, too.
     silent.store(false, Ordering::SeqCst);
     let once = worker.once("migration-42", async |_| {}).await.expect("an answer");
-    assert_eq!(once, tenure::Once::Ran);
+    assert_eq!(once, tenure::jobs::Once::Ran);
     let failed = worker.once("seed", async |_| Err::<(), &str>("no")).await;
-    assert_eq!(failed.expect_err("it fails").kind(), tenure::Kind::Failed);
+    assert_eq!(failed.expect_err("it fails").kind(), tenure::ErrorKind::Failed);
     reads(&prometheus, "tenure_runs_total{class=\"once\",outcome=\"ran\"} 1").await;
     reads(&prometheus, "tenure_runs_total{class=\"once\",outcome=\"failed\"} 1").await;
     let campaign = worker.campaign("gate").obtain(async |_| {}, async |_| {}).expect("it competes");

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tenure::store::{MemoryStore, OpenStore};
-use tenure::{ManualClock, Ownership, Timing, Worker};
+use tenure::testing::ManualClock;
+use tenure::{Ownership, Timing, Worker};
 use testkit::child::is_alone;
 
 const TTL: Duration = Duration::from_secs(15);

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use tenure::store::{MemoryStore, OpenStore, Published};
-use tenure::{Campaign, Change, EndReason, Lead, ManualClock, Timing, Worker};
+use tenure::testing::ManualClock;
+use tenure::{Campaign, Change, EndReason, Lead, Timing, Worker};
 use tokio::sync::mpsc;
 
 const TTL: Duration = Duration::from_secs(15);
@@ -261,7 +262,7 @@ async fn an_acquired_ticket_is_released_by_its_guard_alone() {
     assert!(!own.holds() && !lead.holds());
     let waiting = tokio::spawn(async move { two.campaign("lock").acquire().await });
     // As long as the guard is there, what it guards may be in use.
-    let tools = tenure::Admin::on(stage.opened.clone());
+    let tools = tenure::admin::Admin::on(stage.opened.clone());
     let view = soon(async {
         loop {
             let view = tools.read("lock").await.expect("an answer").expect("it is known");

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
-use tenure::cron::Cron;
+use tenure::jobs::cron::Cron;
 use tenure::store::{MemoryStore, OpenStore};
-use tenure::{ManualClock, Timing, Worker};
+use tenure::testing::ManualClock;
+use tenure::{Timing, Worker};
 use testkit::child::is_alone;
 use tokio::sync::Notify;
 

@@ -1,11 +1,9 @@
 //! The workers of `examples/hello.rs`, killed as people kill them.
 
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use testkit::child::Child;
 
 use super::{Folder, await_some, example};
@@ -46,7 +44,7 @@ fn an_owner_that_is_stopped_keeps_others_out_only_while_its_lease_lasts_and_then
     assert_ne!(second.pid, first.pid);
     // Alive, though stopped: nothing but the lease proves anything.
     assert!(waited > LEASE / 2 && waited < LEASE * 2, "{waited:?}");
-    // From here on only the second speaks: the first look of the other, after its pause, said no.
+    // From here on only the second speaks: the work of the other was cancelled before its next step.
     for _ in 0..2 {
         assert_eq!(scene.hears("the second owner").pid, second.pid);
     }
@@ -64,50 +62,31 @@ fn the_log_that_workers_leave_who_die_young_stays_small() {
     }
 
     // Each leaves about 85 KB; whoever comes next moves it into the database.
-    let log = std::fs::metadata(scene.folder.path().join("tenure.db-wal")).expect("a log").len();
+    let log = std::fs::metadata(scene.folder.path().join("hello.db-wal")).expect("a log").len();
     assert!(log < 400_000, "{log} bytes");
 }
 
+// req: A2 A5
 #[test]
-fn the_example_leaves_nothing_behind_when_it_is_interrupted() {
-    for interrupt in [Signal::INT, Signal::TERM] {
-        let mut command = Command::new(example("hello"));
-        command.process_group(0);
-        let mut group = Group(Child::start(command));
-        let file = await_some("the path of the database", || {
-            let line = group.0.line(Duration::ZERO)?;
-            Some(line.strip_prefix("three workers compete on ")?.split_once(';')?.0.to_owned())
-        });
-        let folder = PathBuf::from(file).parent().expect("a folder").to_owned();
-        await_some("a first owner", || greeting(&group.0.line(Duration::ZERO)?));
-        assert!(folder.is_dir());
+fn an_owner_that_is_interrupted_hands_over_and_ends_well() {
+    let mut scene = Scene::new("interrupted", 2);
+    let first = scene.hears("a first owner");
 
-        // As the terminal does on Ctrl-C; `kill` reaches the first process only.
-        match interrupt {
-            Signal::INT => group.signal(interrupt),
-            _ => group.0.signal(interrupt),
-        }
+    let interrupted = Instant::now();
+    scene.worker(first.pid).signal(Signal::INT);
 
-        assert!(group.0.ends().success());
-        assert!(!folder.exists(), "{} is still there", folder.display());
-    }
+    assert_ne!(scene.hears_term(2).pid, first.pid);
+    assert!(interrupted.elapsed() < LEASE / 3, "it took {:?}", interrupted.elapsed());
+    assert!(scene.worker(first.pid).ends().success());
 }
 
-/// A process and those that it started.
-struct Group(Child);
+#[test]
+fn the_first_program_of_the_readme_is_this_example() {
+    let (readme, example) = (include_str!("../../../../README.md"), include_str!("../../examples/hello.rs"));
 
-impl Group {
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.0.pid()).ok().and_then(Pid::from_raw).expect("a pid");
-        // Where all are gone there is no group.
-        let _gone = kill_process_group(pid, signal);
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(Signal::KILL);
-    }
+    let shown =
+        readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a program");
+    assert_eq!(example.split_once("// req: A5\n\n").expect("a head").1, shown);
 }
 
 /// One line of the example.
@@ -131,7 +110,7 @@ impl Scene {
 
     fn start_worker(&mut self) {
         let mut command = Command::new(example("hello"));
-        command.arg("worker").arg(self.folder.path().join("tenure.db"));
+        command.current_dir(self.folder.path());
         self.workers.push(Child::start(command));
     }
 

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tenure::{Admin, Ownership, Timing, Worker};
+use tenure::admin::Admin;
+use tenure::{Ownership, Timing, Worker};
 use testkit::child::{Child, say};
 
 use super::child::Part;
@@ -202,7 +203,7 @@ impl Scene {
         let entries = runtime.block_on(async {
             Admin::open(&url).await.expect("the store opens").history("job").await.expect("an answer")
         });
-        let grants = entries.into_iter().filter(|entry| entry.what == tenure::HistoryEvent::Granted);
+        let grants = entries.into_iter().filter(|entry| entry.what == tenure::admin::HistoryEvent::Granted);
         grants.map(|entry| entry.worker.as_str().to_owned()).collect()
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tenure::{Admin, HistoryEvent, OwnerView};
+use tenure::admin::{Admin, HistoryEvent, OwnerView};
 use testkit::child::Child;
 use testkit::dice::Dice;
 use testkit::metronome::{Lateness, Metronome};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tenure::{AnyError, App, Module, Worker};
+use tenure::Worker;
+use tenure::app::{AnyError, App, Module};
 use testkit::child::{Child, say};
 
 use super::book::{self, Book, Line, Micros};

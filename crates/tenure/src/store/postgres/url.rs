@@ -15,7 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::error::Failure;
 use super::password;
 use super::tls::{self, Mode};
-use crate::{Error, Kind};
+use crate::{Error, ErrorKind};
 
 /// Parameters that tokio-postgres understands.
 const KNOWN: [&str; 17] = [
@@ -192,7 +192,7 @@ impl Target {
                 }
             };
             // As long as one of the hosts may come back, trying again may help.
-            why = why.filter(|_| error.kind() == Kind::Refused).or(Some(error));
+            why = why.filter(|_| error.kind() == ErrorKind::Refused).or(Some(error));
         }
         Err(why.unwrap_or_else(|| Error::refused(format!("cannot connect to {self}: the URL names no host"))))
     }

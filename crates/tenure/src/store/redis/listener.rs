@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::error::Failure;
-use crate::Kind;
+use crate::ErrorKind;
 use crate::store::Pending;
 use crate::store::backend::{Channel, Heard, Signals, Subscriptions, Text};
 
@@ -65,7 +65,7 @@ impl Subscriptions for Listener {
             };
             let error = failure.describe("subscribe at", &self.server);
             // A user without the right to subscribe would try again at once, and for ever.
-            if error.kind() != Kind::Refused {
+            if error.kind() != ErrorKind::Refused {
                 self.end.send_replace(true);
             }
             Err(error)

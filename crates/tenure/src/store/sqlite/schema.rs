@@ -15,7 +15,7 @@ use super::place::{Files, Identity, Place};
 use super::records::{micros, time};
 use crate::runtime::engine::random;
 use crate::store::open::Missing;
-use crate::{Error, Kind};
+use crate::{Error, ErrorKind};
 
 const TABLES: &str = include_str!("schema.sql");
 const VERSION: i64 = 3;
@@ -103,7 +103,7 @@ pub(super) fn connect(
             Err(failure) => {
                 let error = failure.into_error("open", &place.path);
                 // Leave nothing beside the database of another program.
-                if !had_folder && matches!(error.kind(), Kind::Refused | Kind::Corrupt) {
+                if !had_folder && matches!(error.kind(), ErrorKind::Refused | ErrorKind::Corrupt) {
                     let _in_use = fs::remove_dir(&place.folder);
                 }
                 return Err(error);

@@ -65,7 +65,7 @@ async fn after_a_panic_the_thread_answers_again() {
             client.read(Missing::Leave, |_, _| -> Result<(), error::Failure> { panic!("on purpose") })
         };
         let error = thread.ask(panics).await.expect_err("nobody can answer");
-        assert_eq!(error.kind(), crate::Kind::Unavailable);
+        assert_eq!(error.kind(), crate::ErrorKind::Unavailable);
         assert_eq!(
             thread.ask(|client| client.read(Missing::Leave, |_, now| Ok(now.life))).await.expect("a life"),
             life

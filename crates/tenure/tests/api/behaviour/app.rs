@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tenure::{AnyError, App, Error, Module, Worker};
+use tenure::app::{AnyError, App, Module};
+use tenure::{Error, Worker};
 use tokio::sync::Notify;
 
 use super::shaky::{Mood, Shaky};

@@ -4,11 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tenure::admin::{ResourceView, StepDownReply};
+use tenure::jobs::JobView;
 use tenure::store::{
     Answer, Call, Condition, Entry, Hints, Holder, JobSaid, JobStep, LeaseId, MemoryStore, Messages,
     OpenStore, Payload, Pending, Published, Request, Store,
 };
-use tenure::{Error, JobView, Label, ResourceName, ResourceView, StepDownReply, Timing, Token, Worker};
+use tenure::types::{Label, ResourceName, Token};
+use tenure::{Error, Timing, Worker};
 
 /// How the store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

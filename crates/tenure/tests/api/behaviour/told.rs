@@ -4,7 +4,8 @@ use std::io::Write;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure::{Change, FlapLimit, Timing, Worker};
+use tenure::types::FlapLimit;
+use tenure::{Change, Timing, Worker};
 
 use super::shaky::{Mood, Shaky};
 use super::{soon, until};

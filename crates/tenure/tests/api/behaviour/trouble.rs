@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tenure::{Admin, Change, EndReason, Kind};
+use tenure::admin::Admin;
+use tenure::{Change, EndReason, ErrorKind};
 
 use super::shaky::{Mood, Shaky};
 use super::told::Told;
@@ -156,7 +157,7 @@ async fn who_owns_is_an_error_and_never_an_old_answer_while_the_store_fails() {
 
     for mood in [Mood::Fails, Mood::Hangs] {
         store.is(mood);
-        assert_eq!(soon(campaign.owners()).await.expect_err("no answer").kind(), Kind::Unavailable);
-        assert_eq!(soon(tools.read("job")).await.expect_err("no answer").kind(), Kind::Unavailable);
+        assert_eq!(soon(campaign.owners()).await.expect_err("no answer").kind(), ErrorKind::Unavailable);
+        assert_eq!(soon(tools.read("job")).await.expect_err("no answer").kind(), ErrorKind::Unavailable);
     }
 }

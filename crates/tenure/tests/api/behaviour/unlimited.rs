@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure::store::{MemoryStore, OpenStore};
-use tenure::{EndReason, ManualClock, Tickets, Timing, Worker};
+use tenure::testing::ManualClock;
+use tenure::{EndReason, Tickets, Timing, Worker};
 use tokio::sync::mpsc;
 
 use super::shaky::Shaky;

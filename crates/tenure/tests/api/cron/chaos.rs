@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure::cron::{Cron, Misfire, Tick};
+use tenure::jobs::cron::{Cron, Misfire, Tick};
 use tenure::store::OpenStore;
 use tenure::{Campaign, Timing, Worker};
 use tokio::runtime::Runtime;
@@ -260,13 +260,13 @@ impl Fleet {
         self.stage.clock.shows().as_millis() as u64
     }
 
-    fn job(&self) -> tenure::JobView {
+    fn job(&self) -> tenure::jobs::JobView {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(self.stage.job("cron:job"))
     }
 
-    fn is_running(&self, view: &tenure::JobView) -> bool {
-        view.records.last().is_some_and(|latest| latest.state == tenure::JobState::Running)
+    fn is_running(&self, view: &tenure::jobs::JobView) -> bool {
+        view.records.last().is_some_and(|latest| latest.state == tenure::jobs::JobState::Running)
     }
 
     /// Xorshift; a seed brings the same faults again, if not the same races.

@@ -4,9 +4,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::cron::{Change, Cron, Misfire, Skipped};
+use tenure::admin::Admin;
+use tenure::jobs::JobState;
+use tenure::jobs::cron::{Change, Cron, Misfire, Skipped};
 use tenure::store::{MemoryStore, OpenStore};
-use tenure::{Admin, JobState, Kind, ManualClock, Timing, Worker};
+use tenure::testing::ManualClock;
+use tenure::{ErrorKind, Timing, Worker};
 use tokio::sync::Notify;
 
 use super::links::Link;
@@ -95,7 +98,7 @@ async fn a_name_that_is_used_with_another_plan_is_told_and_one_that_this_worker_
     let (one, two) = (stage.worker("one").await, stage.worker("two").await);
     let first = one.cron("job", EVERY_SECOND).run(async |_| {}).expect("it begins");
     let twice = one.cron("job", "0 6 * * *").run(async |_| {}).expect_err("it has it");
-    assert_eq!(twice.kind(), Kind::Refused);
+    assert_eq!(twice.kind(), ErrorKind::Refused);
     assert_eq!(twice.to_string(), "this worker competes for `cron:job` already");
     stage.until(|| first.is_owner()).await;
     let mut other = two.cron("job", "*/2 * * * * *").time_zone("Europe/Berlin");
@@ -149,7 +152,7 @@ async fn what_cannot_be_is_refused_before_anything_begins() {
     let worker = Stage::new().worker("one").await;
     let refused = |outcome: Result<Cron, tenure::Error>| {
         let error = outcome.expect_err("it is refused");
-        assert_eq!(error.kind(), Kind::Refused);
+        assert_eq!(error.kind(), ErrorKind::Refused);
         error.to_string()
     };
 

@@ -11,9 +11,12 @@ mod policies;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure::cron::{Change, Changes};
+use tenure::admin::Admin;
+use tenure::jobs::JobView;
+use tenure::jobs::cron::{Change, Changes};
 use tenure::store::{MemoryStore, OpenStore};
-use tenure::{Admin, JobView, ManualClock, Timing, Worker};
+use tenure::testing::ManualClock;
+use tenure::{Timing, Worker};
 
 /// How long a condition may take to come true, in real time.
 const SOON: Duration = Duration::from_secs(60);
@@ -87,7 +90,7 @@ struct Run {
 }
 
 impl Book {
-    fn write(&self, tick: &tenure::cron::Tick) {
+    fn write(&self, tick: &tenure::jobs::cron::Tick) {
         let run = Run {
             second: second(tick.occurrence()),
             attempt: tick.attempt(),
@@ -111,7 +114,7 @@ impl Book {
 }
 
 /// A job that writes its runs into the book.
-fn writing(book: &Book) -> impl FnMut(tenure::cron::Tick) -> std::future::Ready<()> + Send + 'static {
+fn writing(book: &Book) -> impl FnMut(tenure::jobs::cron::Tick) -> std::future::Ready<()> + Send + 'static {
     let book = book.clone();
     move |tick| {
         book.write(&tick);
@@ -119,7 +122,7 @@ fn writing(book: &Book) -> impl FnMut(tenure::cron::Tick) -> std::future::Ready<
     }
 }
 
-fn second(occurrence: tenure::Occurrence) -> u64 {
+fn second(occurrence: tenure::jobs::Occurrence) -> u64 {
     occurrence.since_epoch().as_secs()
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tenure::jobs::{JobState, Once};
 use tenure::store::{MemoryStore, OpenStore};
-use tenure::{JobState, Kind, Once, Worker};
+use tenure::{ErrorKind, Worker};
 use tokio::sync::Notify;
 
 use super::links::Link;
@@ -77,13 +78,14 @@ async fn one_that_fails_gets_its_error_back_and_the_next_one_tries() {
 
     let failed = soon(one.once("seed", async |_| Err(std::io::Error::other("the disk is full")))).await;
     let error = failed.expect_err("it fails");
-    assert_eq!((error.kind(), error.to_string()), (Kind::Failed, "`once:seed` failed".to_owned()));
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::Failed, "`once:seed` failed".to_owned()));
     assert_eq!(std::error::Error::source(&error).expect("its own").to_string(), "the disk is full");
     let tried = soon(two.once("seed", async |_| Ok::<(), std::io::Error>(()))).await;
     assert_eq!(tried.expect("an answer"), Once::Ran);
     assert_eq!(by(&soon(one.once("seed", async |_| {})).await.expect("an answer")), "two");
 
-    let job = tenure::Admin::on(opened).job("once:seed").await.expect("an answer").expect("it is known");
+    let job =
+        tenure::admin::Admin::on(opened).job("once:seed").await.expect("an answer").expect("it is known");
     assert_eq!((job.counts.failed, job.counts.ran), (1, 1));
     assert_eq!((job.records[0].attempt, job.records[0].state), (2, JobState::Ran));
 }
@@ -164,7 +166,7 @@ async fn work_that_says_that_it_is_unfinished_is_found_interrupted_and_tried_aga
     use tenure::Change;
     use tenure::Outcome;
     let (opened, attempts) = (opened(), AtomicU32::new(0));
-    let tools = tenure::Admin::on(opened.clone());
+    let tools = tenure::admin::Admin::on(opened.clone());
     let mut once = worker(&opened, "one").await.once_builder("backfill");
     let mut ownerships = once.ownerships();
 

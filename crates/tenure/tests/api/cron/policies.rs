@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::cron::{Change, Changes, CronBuilder, Interrupted, Misfire};
+use tenure::Worker;
+use tenure::jobs::JobState;
+use tenure::jobs::cron::{Change, Changes, CronBuilder, Interrupted, Misfire};
 use tenure::store::OpenStore;
-use tenure::{JobState, Worker};
 use tokio::sync::Notify;
 
 use super::links::Link;
@@ -22,7 +23,7 @@ async fn away(stage: &Stage, minutes: u64) -> u64 {
     book.seconds()[0]
 }
 
-fn begin(builder: CronBuilder, book: &Book) -> (tenure::cron::Cron, Changes) {
+fn begin(builder: CronBuilder, book: &Book) -> (tenure::jobs::cron::Cron, Changes) {
     let mut builder = builder;
     let changes = builder.changes();
     let job = builder.run(writing(book)).expect("it begins");

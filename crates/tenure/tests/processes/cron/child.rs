@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::cron::{Misfire, Tick};
+use tenure::jobs::cron::{Misfire, Tick};
 use tenure::{Timing, Worker};
 use testkit::child::{Child, again};
 

@@ -11,7 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tenure::{Admin, JobState, JobView};
+use tenure::admin::Admin;
+use tenure::jobs::{JobState, JobView};
 use testkit::child::Child;
 use testkit::proxy::{Link, Proxy};
 use testkit::shim::Step;

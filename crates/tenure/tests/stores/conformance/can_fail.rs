@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::ManualClock;
 use tenure::conformance::{Fixture, Relay, Restarted, restarts};
 use tenure::store::{Condition, Entry, Hints, MemoryBackend, MemoryStore, Messages, Pending, Store};
+use tenure::testing::ManualClock;
 use tenure_core::oracle::{Here, Ledger};
 use tenure_core::{
     Answer, Call, Claimed, Closing, Grant, Holder, Incarnation, JobAct, JobRecord, JobSaid, JobStep, JobView,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::ManualClock;
 use tenure::conformance::{Fixture, Restarted};
 use tenure::store::{MemoryStore, Store};
+use tenure::testing::ManualClock;
 
 struct Memory {
     clock: ManualClock,

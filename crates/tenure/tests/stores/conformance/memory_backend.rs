@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::ManualClock;
 use tenure::conformance::Restarted;
 use tenure::conformance::backend::BackendFixture;
 use tenure::store::MemoryBackend;
 use tenure::store::backend::Backend;
+use tenure::testing::ManualClock;
 use tenure_core::Capabilities;
 
 struct Memory {

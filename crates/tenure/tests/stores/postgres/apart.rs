@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tenure::admin::{Admin, HistoryEvent};
 use tenure::store::PostgresStore;
-use tenure::{Admin, HistoryEvent};
 use testkit::child::Child;
 use testkit::metronome::Lateness;
 use testkit::postgres::{Options, Postgres};

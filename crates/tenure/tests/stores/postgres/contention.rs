@@ -107,7 +107,7 @@ async fn forty_workers_pass_one_resource_around_and_all_have_it() {
 
     done.unwrap_or_else(|_| panic!("only {had:?} of {WORKERS} had it"));
     let history = fresh.store().history(None).await.expect("an answer");
-    let granted = history.iter().filter(|entry| entry.what == tenure::HistoryEvent::Granted);
+    let granted = history.iter().filter(|entry| entry.what == tenure::admin::HistoryEvent::Granted);
     let terms: Vec<u64> = granted.map(|entry| entry.grant.term.0).collect();
     assert_eq!(terms, (1..=WORKERS as u64).collect::<Vec<_>>());
 }
@@ -135,7 +135,7 @@ async fn a_resource_that_somebody_else_holds_delays_neither_renewals_nor_other_c
 
     assert!(took < SOON / 4, "{took:?}");
     let error = blocked.expect_err("it could not have the lock");
-    assert_eq!(error.kind(), tenure::Kind::Unavailable);
+    assert_eq!(error.kind(), tenure::ErrorKind::Unavailable);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,7 +169,7 @@ async fn a_worker_leaves_though_somebody_else_holds_its_resource() {
     let asked = Instant::now();
     // It cannot give up the resource first, so that whoever waits is woken; then the end of its lease has to do.
     let first = a.ask(Call::Close(Closing::Left)).await.expect_err("somebody holds the resource");
-    assert_eq!(first.kind(), tenure::Kind::Unavailable, "{first}");
+    assert_eq!(first.kind(), tenure::ErrorKind::Unavailable, "{first}");
     let closed = a.ask(Call::Close(Closing::Left)).await.expect("an answer");
 
     assert_eq!(closed.said, Said::Closed);

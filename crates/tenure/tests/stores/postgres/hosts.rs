@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure::store::{Call, Namespace, PostgresStore, Said, Store};
-use tenure::{Kind, Timing, Worker};
+use tenure::{ErrorKind, Timing, Worker};
 use testkit::postgres::Options;
 use testkit::proxy::{Link, Proxy};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -89,7 +89,7 @@ async fn where_no_host_answers_it_is_said_within_the_share_of_each() {
     let asked = Instant::now();
     let error = PostgresStore::open(&url(&[silent, full]), &namespace("none")).await.expect_err("nobody");
 
-    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(asked.elapsed() < PASSED_OVER, "{:?}", asked.elapsed());
 }
 
@@ -155,7 +155,7 @@ async fn a_host_that_cannot_be_written_to_any_more_is_left_for_another() {
     testkit::eventually(SOON, "it is read only", || one.sql("SHOW default_transaction_read_only") == "on");
 
     let first = worker.ask(Call::Renew).await;
-    assert!(first.as_ref().is_err_and(|error| error.kind() == Kind::Unavailable), "{first:?}");
+    assert!(first.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable), "{first:?}");
     let second = worker.ask(Call::Renew).await.expect("an answer of the other");
     assert_eq!(second.said, Said::Gone);
 }

@@ -7,7 +7,7 @@ use tenure::store::{
     Begin, Holder, JobAct, JobOutcome, JobSaid, JobStep, Messages, Namespace, Payload, PostgresStore,
     Published, Store,
 };
-use tenure::{Error, Kind};
+use tenure::{Error, ErrorKind};
 use tenure_core::{JobRecord, JobState, Message, Note, Occurrence, Plan};
 use testkit::postgres::{Bouncer, Pooling};
 use testkit::proxy::{Link, Proxy};
@@ -69,7 +69,10 @@ async fn insist(store: &Arc<dyn Store>, holder: &Holder, act: JobAct) -> JobSaid
         match step(store, holder, act.clone()).await {
             Ok(said) => return said,
             Err(error) => {
-                assert!(error.kind() == Kind::Unavailable && tokio::time::Instant::now() < until, "{error}");
+                assert!(
+                    error.kind() == ErrorKind::Unavailable && tokio::time::Instant::now() < until,
+                    "{error}"
+                );
             }
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -235,7 +238,7 @@ async fn behind_a_transaction_pooler_jobs_and_publishing_work_and_subscribing_is
     begun(step(&store, &holder, begin(1)).await);
 
     let refused = store.subscribe(&holder.resource).await.expect_err("nothing would come");
-    assert_eq!(refused.kind(), Kind::Refused);
+    assert_eq!(refused.kind(), ErrorKind::Refused);
     assert!(refused.to_string().contains("as `listen`"), "{refused}");
 
     let around = open(&format!("{pooled}?listen={direct}"), &namespace).await;

@@ -26,7 +26,8 @@ async fn who_looks_for_a_namespace_reads_it_and_closes_a_lease_over_the_connecti
     PostgresStore::open(&server.url(), &namespace("found")).await.expect("it is made");
     testkit::eventually(SOON, "nobody is connected", || connections(&server) == "0");
 
-    let found = tenure::Admin::find(&server.url(), "found").await.expect("an answer").expect("it is there");
+    let found =
+        tenure::admin::Admin::find(&server.url(), "found").await.expect("an answer").expect("it is there");
     found.read_all().await.expect("an answer");
     found.close(LeaseId(1), Closing::Proved).await.expect("an answer");
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure::store::{
     Begin, Holder, JobAct, JobOutcome, JobSaid, JobStep, Namespace, Payload, PostgresStore, Published, Said,
     Store,
@@ -35,7 +35,7 @@ async fn a_worker_with_the_documented_rights_can_do_all_that_workers_and_operato
     lock(&server).sql("CREATE ROLE worker LOGIN");
 
     let without = open_as(&url, "worker", &name).await.expect_err("no rights");
-    assert_eq!(without.kind(), Kind::Refused);
+    assert_eq!(without.kind(), ErrorKind::Refused);
     assert!(without.to_string().contains("tenure schema postgres"), "{without}");
 
     lock(&server).sql(&documented("worker", "documented"));
@@ -56,11 +56,11 @@ async fn a_worker_with_the_documented_rights_can_do_all_that_workers_and_operato
     let hello = Payload::new(b"hello").expect("not too much");
     assert_eq!(store.publish(&holder, &hello).await.expect("an answer"), Published::Sent);
     assert!(tokio::time::timeout(SOON, messages.recv()).await.expect("in time").is_some());
-    assert_eq!(store.ask(&job, grant.token, None).await.expect("asked"), tenure::StepDownReply::Done);
+    assert_eq!(store.ask(&job, grant.token, None).await.expect("asked"), tenure::admin::StepDownReply::Done);
     worker.release(&["job"]).await;
     assert!(tokio::time::timeout(SOON, hints.recv()).await.expect("in time").is_some());
     let grant = granted(&next.claim(&["job"]).await);
-    assert_eq!(store.evict(&job, grant.token).await.expect("evicted"), tenure::StepDownReply::Done);
+    assert_eq!(store.evict(&job, grant.token).await.expect("evicted"), tenure::admin::StepDownReply::Done);
 }
 
 /// Every step of a job, and what can be read of it.
@@ -107,7 +107,7 @@ async fn a_reader_with_the_documented_rights_sees_everything_and_changes_nothing
     assert!(tokio::time::timeout(SOON, messages.recv()).await.expect("in time").is_some());
     for refused in [found.ask(&job, grant.token, None).await, found.evict(&job, grant.token).await] {
         let told = refused.expect_err("no right");
-        assert_eq!(told.kind(), Kind::Refused, "{told}");
+        assert_eq!(told.kind(), ErrorKind::Refused, "{told}");
     }
     assert!(matches!(worker.renew().await, Said::Kept { notices, .. } if notices.is_empty()));
 }

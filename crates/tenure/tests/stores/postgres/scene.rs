@@ -5,7 +5,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tenure::{Campaign, Clock, Lead, Timing, Worker};
+use tenure::types::Clock;
+use tenure::{Campaign, Lead, Timing, Worker};
 use testkit::observer::Observer;
 
 use super::fixture::lock;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure::Error;
 use tenure::store::{Answer, Call, Claimed, LeaseId, Leave, Leaving, Request, Said, Seq, Store, Want};
-use tenure::{Error, Grant, Label, Metadata, ResourceName};
+use tenure::types::{Grant, Label, Metadata, ResourceName};
 use tenure_core::{Moment, Tickets};
 
 /// How long a condition may take to come true; nothing here is expected to take nearly as long.

@@ -1,6 +1,6 @@
 //! What a commit compares, writes and answers; reading, listing, history.
 
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure::store::backend::{Backend, Change, Channel, Committed, HistoryEntry, Listing};
 use tenure_core::{Incarnation, Key, ResourceName, StoreTime, Version, Window};
 
@@ -190,7 +190,7 @@ async fn hostile_names_and_values_are_kept_as_they_are() {
         .commit(life(&fresh.backend).await, &[write(&resource("zero"), Version::NONE, "a\0b")])
         .await;
     let told = zero.expect_err("PostgreSQL has no such text");
-    assert_eq!(told.kind(), Kind::Refused);
+    assert_eq!(told.kind(), ErrorKind::Refused);
     assert!(!format!("{told} {told:?}").contains("a\\0b"), "{told:?}");
 }
 
@@ -206,7 +206,7 @@ async fn what_no_backend_has_to_understand_is_refused() {
 
     for changes in [&[unexpected][..], &twice, &[long], &many] {
         let told = fresh.backend.commit(life, changes).await.expect_err("it is refused");
-        assert_eq!(told.kind(), Kind::Refused, "{told}");
+        assert_eq!(told.kind(), ErrorKind::Refused, "{told}");
     }
     assert_eq!(fresh.sql("SELECT count(*) FROM @.record"), "0");
 }

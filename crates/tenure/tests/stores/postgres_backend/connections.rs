@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure::store::PostgresBackend;
 use tenure::store::backend::{Backend, Change};
 use tenure_core::Version;
@@ -148,7 +148,7 @@ async fn a_server_that_is_away_is_unavailable_and_comes_back() {
     proxy.set(Link::Refuse);
     let began = Instant::now();
     let told = backend.read(&[]).await.expect_err("nobody is there");
-    assert_eq!(told.kind(), Kind::Unavailable, "{told}");
+    assert_eq!(told.kind(), ErrorKind::Unavailable, "{told}");
     assert!(began.elapsed() < AT_ONCE);
     proxy.set(Link::Pass);
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure::store::PostgresBackend;
 use tenure::store::backend::{Backend, Change, Committed};
 use tenure_core::{Key, StoreTime, Version, Window};
@@ -137,7 +137,7 @@ async fn who_holds_a_record_for_long_does_not_hold_up_commits_for_ever() {
 
     let told = fresh.backend.commit(life, &[write(&key, version, "2")]).await.expect_err("it is held");
 
-    assert_eq!(told.kind(), Kind::Unavailable);
+    assert_eq!(told.kind(), ErrorKind::Unavailable);
     assert!(told.to_string().contains("another transaction holds"), "{told}");
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }

@@ -1,7 +1,8 @@
 //! How a backend is opened: who creates the schema, in which version, on which server.
 
+use tenure::admin::Admin;
 use tenure::store::PostgresBackend;
-use tenure::{Admin, Error, Kind};
+use tenure::{Error, ErrorKind};
 use testkit::postgres::Options;
 use tokio::task::JoinSet;
 
@@ -9,7 +10,7 @@ use super::fixture::{Fresh, SOON, lease, life, lock, namespace, open, read, set,
 
 fn refusal(opened: Result<PostgresBackend, Error>) -> String {
     let error = opened.expect_err("it is refused");
-    assert_eq!(error.kind(), Kind::Refused, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     error.to_string()
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure::store::PostgresBackend;
 use testkit::postgres::{Options, Postgres};
 
@@ -25,7 +25,7 @@ async fn passwords_are_asked_for_and_never_told() {
     assert!(!format!("{opened:?}").contains("fish"));
 
     let wrong = PostgresBackend::open(&url("app:hunter2"), &name).await.expect_err("a wrong password");
-    assert_eq!(wrong.kind(), Kind::Refused);
+    assert_eq!(wrong.kind(), ErrorKind::Refused);
     assert!(!format!("{wrong} {wrong:?}").contains("hunter2"), "{wrong:?}");
 }
 

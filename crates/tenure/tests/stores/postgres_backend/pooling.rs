@@ -1,6 +1,6 @@
 //! Behind PgBouncer: requests work in any mode; signals need sessions, or a way around it.
 
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure::store::backend::{Backend, Channel};
 use tenure::store::{Impact, PostgresBackend};
 use tenure_core::Version;
@@ -45,7 +45,7 @@ async fn behind_a_transaction_pooler_requests_work_and_missing_signals_are_repor
     let (subscriptions, mut signals) = backend.listen().await.expect("a stream, though a silent one");
 
     let told = subscriptions.follow(Channel::new("a")).await.expect_err("nothing would arrive");
-    assert_eq!(told.kind(), Kind::Refused);
+    assert_eq!(told.kind(), ErrorKind::Refused);
     assert!(told.to_string().contains("`listen`"), "{told}");
     let concerns = backend.safety().await.expect("an answer");
     assert!(

@@ -1,6 +1,6 @@
 //! The least that a worker or a reader needs: to call the functions, and nothing else.
 
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure::store::PostgresBackend;
 use tenure::store::backend::{Backend, Channel, Listing};
 use tenure_core::{Key, Version};
@@ -33,7 +33,7 @@ async fn a_worker_that_may_only_call_the_functions_can_do_everything_and_touch_n
     let url = lock(&server).url().replace("postgres@", "few@");
 
     let without = PostgresBackend::open(&url, &name).await.expect_err("no rights");
-    assert_eq!(without.kind(), Kind::Refused);
+    assert_eq!(without.kind(), ErrorKind::Refused);
     assert!(without.to_string().contains("tenure schema postgres"), "{without}");
 
     lock(&server).sql(&grants(&script, "few"));
@@ -81,7 +81,7 @@ async fn a_reader_can_read_and_listen_and_change_nothing() {
 
     let told =
         backend.commit(life(&backend).await, &[write(&lease(1), version, "y")]).await.expect_err("no right");
-    assert_eq!(told.kind(), Kind::Refused);
+    assert_eq!(told.kind(), ErrorKind::Refused);
     assert!(told.to_string().contains("permission denied for function commit"), "{told}");
 }
 
@@ -93,7 +93,7 @@ async fn a_role_that_may_not_create_a_schema_is_told_what_to_do() {
 
     let told = PostgresBackend::open(&url, &namespace("uncreated")).await.expect_err("no rights");
 
-    assert_eq!(told.kind(), Kind::Refused);
+    assert_eq!(told.kind(), ErrorKind::Refused);
     assert!(told.to_string().contains("no right to create the schema"), "{told}");
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure::store::{Namespace, PostgresBackend};
 use testkit::postgres::{Options, Postgres};
 
@@ -73,7 +73,7 @@ async fn opened(server: &Postgres, host: &str, parameters: &str) -> Result<(), S
     match PostgresBackend::open(&url, &namespace).await {
         Ok(_) => Ok(()),
         Err(error) => {
-            assert_eq!(error.kind(), Kind::Refused, "{error} {error:?}");
+            assert_eq!(error.kind(), ErrorKind::Refused, "{error} {error:?}");
             Err(error.to_string())
         }
     }
@@ -182,7 +182,7 @@ async fn a_client_certificate_is_shown_where_the_server_asks_for_one() {
         let url = format!("postgres://app@localhost:{}/postgres?sslmode=require&{parameters}", server.port());
         let opened = PostgresBackend::open(&url, &Namespace::new("tls").expect("a name")).await;
         opened.map(|_| ()).map_err(|error| {
-            assert_eq!(error.kind(), Kind::Refused, "{error} {error:?}");
+            assert_eq!(error.kind(), ErrorKind::Refused, "{error} {error:?}");
             error.to_string()
         })
     };

@@ -5,7 +5,8 @@
 use super::*;
 use std::time::Instant;
 use tenure::store::OpenStore;
-use tenure::{Campaign, Clock, Lead, Timing, Worker};
+use tenure::types::Clock;
+use tenure::{Campaign, Lead, Timing, Worker};
 use testkit::observer::Observer;
 use testkit::proxy::{Link, Proxy};
 

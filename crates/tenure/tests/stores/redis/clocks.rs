@@ -2,7 +2,7 @@
 
 use super::arena::Arena;
 use super::*;
-use tenure::Clock;
+use tenure::types::Clock;
 use testkit::proxy::Link;
 use testkit::shim::Step;
 

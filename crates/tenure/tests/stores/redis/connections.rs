@@ -171,7 +171,7 @@ async fn at_the_memory_limit_leases_are_renewed_released_and_closed() {
     let full = ask(&store, a, claiming("another")).await.expect_err("nothing fits in");
     assert_eq!(
         (full.kind(), full.to_string().ends_with("it is at its memory limit")),
-        (Kind::Unavailable, true)
+        (ErrorKind::Unavailable, true)
     );
     assert!(matches!(said(&store, a, Call::Renew).await, Said::Kept { .. }));
     assert!(matches!(said(&store, a, releasing(&["job"], Leaving::Released)).await, Said::Released(_)));

@@ -1,8 +1,10 @@
 //! Records that somebody damaged: what belongs to one resource does not hide the others, and nothing is guessed.
 
 use super::*;
+use tenure::Event;
 use tenure::store::Closing;
-use tenure::{Event, StoreChange, WaitReason};
+use tenure::store::StoreChange;
+use tenure::types::WaitReason;
 use tenure_core::Released;
 
 fn digest(server: &Redis) -> String {
@@ -42,7 +44,7 @@ async fn a_damaged_resource_is_granted_to_nobody_and_the_others_go_on() {
             let store = open(&server.url()).await.expect("a store");
             let answer = ask(&store, lease, call.clone()).await;
             let Err(error) = answer else { panic!("{what}: {call:?} was answered {answer:?}") };
-            let expected = if what == "a format to come" { Kind::Refused } else { Kind::Corrupt };
+            let expected = if what == "a format to come" { ErrorKind::Refused } else { ErrorKind::Corrupt };
             assert_eq!(error.kind(), expected, "{what}: {}", chain(&error));
             assert_eq!(digest(&server), before, "{what}: {call:?}");
         }
@@ -76,7 +78,11 @@ async fn a_process_that_knows_the_resource_is_not_granted_a_damaged_one() {
 
         match answer {
             Err(error) => {
-                assert!(matches!(error.kind(), Kind::Corrupt | Kind::Refused), "{what}: {}", chain(&error));
+                assert!(
+                    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused),
+                    "{what}: {}",
+                    chain(&error)
+                );
             }
             // Its version is as it was, so what this process knows of it is true.
             Ok(answer) => {
@@ -109,7 +115,7 @@ async fn reading_leaves_a_damaged_resource_out_and_says_so() {
     tokio::time::timeout(PATIENCE, told).await.expect("it is told");
     assert_eq!(store.read(Some(&name("z"))).await.expect("a view").len(), 1);
     let error = store.read(Some(&name("broken"))).await.expect_err("it cannot be read");
-    assert!(error.kind() == Kind::Corrupt && error.to_string().contains("broken"), "{}", chain(&error));
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("broken"), "{}", chain(&error));
     assert_eq!(store.history(None).await.expect("entries").len(), 3);
 }
 
@@ -129,7 +135,7 @@ async fn leaving_wakes_the_heads_of_all_that_is_not_damaged() {
     write_record(&server, "{tenure}:resource/job", "x");
     // Whoever leaves gives up what it can; told of the damage, it leaves all the same.
     let first = ask(&store, owner, Call::Close(Closing::Left)).await.expect_err("one cannot be read");
-    assert_eq!(first.kind(), Kind::Corrupt, "{}", chain(&first));
+    assert_eq!(first.kind(), ErrorKind::Corrupt, "{}", chain(&first));
     assert_eq!(said(&store, owner, Call::Close(Closing::Left)).await, Said::Closed);
 
     let mut heard = std::collections::BTreeSet::new();
@@ -155,10 +161,10 @@ async fn an_owner_whose_lease_cannot_be_read_is_not_taken_for_dead() {
 
     let store = open(&server.url()).await.expect("a store");
     let error = ask(&store, next, claiming("job")).await.expect_err("nobody knows whether it lives");
-    assert_eq!(error.kind(), Kind::Corrupt, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{}", chain(&error));
     assert!(!chain(&error).contains(&hex(owner)), "a lease id is a secret: {}", chain(&error));
     let error = ask(&store, owner, Call::Renew).await.expect_err("it cannot be renewed");
-    assert_eq!(error.kind(), Kind::Corrupt, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{}", chain(&error));
 }
 
 #[tokio::test]
@@ -170,5 +176,5 @@ async fn without_a_readable_record_of_the_namespace_nothing_is_granted() {
     let store = open(&server.url()).await.expect("a store");
     let error = ask(&store, lease, claiming("job")).await.expect_err("nobody knows");
 
-    assert_eq!(error.kind(), Kind::Corrupt, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{}", chain(&error));
 }

@@ -2,7 +2,7 @@
 
 use super::arena::{AT_LAST, Arena};
 use super::*;
-use tenure::Clock;
+use tenure::types::Clock;
 use tenure_core::WaitReason;
 use testkit::proxy::{Link, Proxy};
 
@@ -152,7 +152,7 @@ async fn a_primary_that_became_a_replica_confirms_nothing() {
     primary.follow(&replica);
 
     let error = ask(&store, lease, Call::Held).await.expect_err("a replica is no store");
-    assert!(matches!(error.kind(), Kind::Unavailable | Kind::Refused), "{}", chain(&error));
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Refused), "{}", chain(&error));
 }
 
 /// An owner with a grant that was lost on the way forth and back, and cannot be reached.

@@ -3,7 +3,7 @@
 
 use super::arena::{AT_LAST, Arena, JOB};
 use super::*;
-use tenure::Clock;
+use tenure::types::Clock;
 use testkit::proxy::Link;
 
 /// For faults that outlast it.

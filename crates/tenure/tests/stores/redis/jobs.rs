@@ -2,10 +2,10 @@
 
 use super::*;
 use std::sync::atomic::AtomicBool;
+use tenure::jobs::{JobRecord, JobState, JobView, Note, Occurrence, Plan};
 use tenure::store::{
     Begin, Holder, JobAct, JobOutcome, JobSaid, JobStep, Message, Messages, Payload, Published,
 };
-use tenure::{JobRecord, JobState, JobView, Note, Occurrence, Plan};
 use testkit::proxy::{Link, Proxy};
 
 /// Shorter than the store itself waits.
@@ -210,7 +210,7 @@ async fn jobs_that_are_damaged_are_not_begun_anew() {
     for step in [attending(&a), beginning(&a, 1)] {
         for store in [&store, &open(&server.url()).await.expect("a store")] {
             let error = store.job(&step).await.expect_err("nobody knows whether it was done");
-            assert_eq!(error.kind(), Kind::Corrupt, "{}", chain(&error));
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{}", chain(&error));
             assert!(error.to_string().contains("once:a"), "{error}");
         }
     }
@@ -231,7 +231,7 @@ async fn a_run_is_finished_also_at_the_memory_limit() {
 
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let full = store.job(&beginning(&holder, 2)).await.expect_err("there is no room");
-    assert_eq!(full.kind(), Kind::Unavailable, "{}", chain(&full));
+    assert_eq!(full.kind(), ErrorKind::Unavailable, "{}", chain(&full));
     assert_eq!(finished(&store, &holder, 1).await.state, JobState::Ran);
 
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);

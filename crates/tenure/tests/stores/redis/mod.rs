@@ -22,7 +22,7 @@ use std::time::Duration;
 use tenure::store::{
     Answer, Call, Claimed, LeaseId, Leave, Leaving, Namespace, RedisStore, Request, Said, Seq, Store, Want,
 };
-use tenure::{Error, Kind};
+use tenure::{Error, ErrorKind};
 use tenure_core::{Label, Metadata, Moment, ResourceName, StoreTime, Tickets};
 use testkit::redis::{Options, Redis};
 use testkit::resp::Reply;
@@ -134,7 +134,7 @@ async fn answered(store: &RedisStore, lease: LeaseId, call: Call) -> Answer {
         match ask(store, lease, call.clone()).await {
             Ok(answer) => return answer,
             Err(error) => {
-                let broke = error.kind() == Kind::Unavailable && std::time::Instant::now() < latest;
+                let broke = error.kind() == ErrorKind::Unavailable && std::time::Instant::now() < latest;
                 assert!(broke, "{}", chain(&error));
             }
         }

@@ -5,7 +5,7 @@ use tenure::store::Impact;
 
 async fn refused(url: &str) -> String {
     let error = open(url).await.expect_err("refused");
-    assert_eq!(error.kind(), Kind::Refused, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{}", chain(&error));
     error.to_string()
 }
 

@@ -3,8 +3,8 @@
 use super::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::path::{Path, PathBuf};
+use tenure::jobs::{Note, Occurrence, Plan};
 use tenure::store::{Begin, Holder, JobAct, JobOutcome, JobSaid, JobStep, Payload, Published};
-use tenure::{Note, Occurrence, Plan};
 use testkit::redis::Tls;
 
 /// An authority, and a certificate of it for `host`.
@@ -43,11 +43,11 @@ async fn tls_works_with_the_authority_that_the_url_names_and_is_verified() {
 
     // Unknown to the world, for another name, and without TLS on a port that speaks it.
     let unknown = open(&url).await.expect_err("nobody vouches for it");
-    assert_eq!(unknown.kind(), Kind::Refused, "{}", chain(&unknown));
+    assert_eq!(unknown.kind(), ErrorKind::Refused, "{}", chain(&unknown));
     let address = named.replace("localhost", "127.0.0.1");
-    assert_eq!(open(&address).await.expect_err("another name").kind(), Kind::Refused);
+    assert_eq!(open(&address).await.expect_err("another name").kind(), ErrorKind::Refused);
     let plain = format!("redis://127.0.0.1:{}", server.tls_port());
-    assert_eq!(open(&plain).await.expect_err("no TLS").kind(), Kind::Unavailable);
+    assert_eq!(open(&plain).await.expect_err("no TLS").kind(), ErrorKind::Unavailable);
     // With TLS on a port that does not: the server waits for the rest of a word that it does not know.
     let secure = format!("rediss://localhost:{}?ca={}", server.port(), tls.authority.display());
     let told = open(&secure).await.expect_err("no TLS there").to_string();
@@ -145,6 +145,6 @@ async fn outside_the_namespace_the_documented_rights_are_worth_nothing() {
     }
     let elsewhere = Namespace::new("other").expect("a namespace");
     let error = RedisStore::open(&url_of(&server), &elsewhere).await.expect_err("no rights there");
-    assert_eq!(error.kind(), Kind::Refused, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{}", chain(&error));
     assert!(error.to_string().contains("docs/stores.md has the ACL rule"), "{error}");
 }

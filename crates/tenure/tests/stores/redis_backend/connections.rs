@@ -120,7 +120,7 @@ async fn a_cut_costs_one_answer_at_most() {
 
     proxy.set(Link::Refuse);
     let error = backend.read(&[Key::Meta]).await.expect_err("refused");
-    assert_eq!(error.kind(), Kind::Unavailable, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
     proxy.set(Link::Pass);
     assert!(backend.read(&[Key::Meta]).await.is_ok());
 }
@@ -212,7 +212,7 @@ async fn nobody_there_is_unavailable_and_named_without_the_password() {
 
     let error = RedisBackend::open(&url, &Namespace::default()).await.expect_err("nobody is there");
 
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     let named = format!("`redis://127.0.0.1:{}`: connection refused", port.number());
     assert!(error.to_string().contains(&named), "{error}");
     assert!(!chain(&error).contains("secret"), "{}", chain(&error));
@@ -278,7 +278,7 @@ async fn the_node_that_has_the_keys_is_found_and_left_when_it_is_gone() {
     loop {
         // Once the node is found gone, the one of the URL is asked, which says that the cluster is down or where the keys are.
         let error = backend.read(&[Key::Meta]).await.expect_err("the keys are gone");
-        assert_eq!(error.kind(), Kind::Unavailable, "{}", chain(&error));
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
         if chain(&error).contains("ClusterDown") || chain(&error).contains("Moved") {
             break;
         }

@@ -15,7 +15,7 @@ async fn at_the_memory_limit_only_essential_changes_are_applied() {
     let mut ordinary = creation(resource("a"), "a");
     ordinary.history.push(entry("a", "granted"));
     let error = backend.commit(life, &[ordinary.clone()]).await.expect_err("no memory");
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().ends_with("it is at its memory limit"), "{error}");
 
     let mut renewal = Change { essential: true, ..change(Key::Lease(LeaseId(1)), first, &"x".repeat(1000)) };
@@ -60,7 +60,7 @@ async fn a_policy_that_is_changed_later_is_noticed_with_the_next_connection() {
     let (one, other) = tokio::join!(backend.read(&keys), backend.read(&keys));
     assert!(one.is_err() || other.is_err());
     let error = backend.commit(before, &[creation(resource("a"), "a")]).await.expect_err("refused");
-    assert_eq!(error.kind(), Kind::Refused, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{}", chain(&error));
 
     server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     apply(&backend, creation(resource("a"), "a")).await;
@@ -91,7 +91,7 @@ async fn keys_with_another_programs_data_are_reported_before_anything_is_written
 
         let error = backend.commit(life, &[both]).await.expect_err("taken");
 
-        assert_eq!(error.kind(), Kind::Corrupt, "{}", chain(&error));
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{}", chain(&error));
         assert!(error.to_string().contains("another program's data"), "{error}");
         // At most a name without a record, which listings leave out.
         let Reply::List(keys) = server.command(&["KEYS", "*"]) else { panic!("no keys") };
@@ -133,6 +133,6 @@ async fn a_clock_beyond_the_year_2200_is_refused() {
     server.clock().step(testkit::shim::Step::Forward(Duration::from_secs(200 * 366 * 86400)));
 
     let error = backend.read(&[Key::Meta]).await.expect_err("refused");
-    assert_eq!(error.kind(), Kind::Refused, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{}", chain(&error));
     assert!(error.to_string().ends_with("its clock is beyond the year 2200"), "{error}");
 }

@@ -17,7 +17,7 @@ use tenure::store::backend::{
     Text,
 };
 use tenure::store::{Incarnation, LeaseId, Namespace, RedisBackend, StoreTime};
-use tenure::{Error, Kind};
+use tenure::{Error, ErrorKind};
 use tenure_core::{Key, ResourceName, Version, Window};
 use testkit::redis::{Options, Redis};
 use testkit::resp::Reply;
@@ -34,7 +34,7 @@ async fn open(url: &str) -> RedisBackend {
 
 async fn refused(url: &str) -> String {
     let error = RedisBackend::open(url, &Namespace::default()).await.expect_err("refused");
-    assert_eq!(error.kind(), Kind::Refused, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{}", chain(&error));
     error.to_string()
 }
 

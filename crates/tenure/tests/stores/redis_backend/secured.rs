@@ -47,7 +47,7 @@ async fn tls_works_with_the_authority_that_the_url_names_and_is_verified() {
     refused(&named.replace("localhost", "127.0.0.1")).await;
     let unavailable = async |url: String| {
         let error = RedisBackend::open(&url, &Namespace::default()).await.expect_err("unavailable");
-        assert_eq!(error.kind(), Kind::Unavailable, "{}", chain(&error));
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
         error.to_string()
     };
     unavailable(format!("redis://127.0.0.1:{}", server.tls_port())).await;
@@ -121,7 +121,7 @@ async fn without_any_of_them_something_is_refused_and_no_record_is_half_written(
             Ok(backend) => use_everything(&backend).await.expect_err(right),
             Err(error) => error,
         };
-        assert_eq!(told.kind(), Kind::Refused, "{right}: {}", chain(&told));
+        assert_eq!(told.kind(), ErrorKind::Refused, "{right}: {}", chain(&told));
         assert!(told.to_string().contains("docs/stores.md has the ACL rule"), "{right}: {told}");
         assert!(!chain(&told).contains("PASSWORD"), "{right}");
         if let Reply::Text(version) = server.command(&["HGET", "{tenure}:resource/a", "version"]) {
@@ -138,7 +138,7 @@ async fn another_namespace_is_out_of_reach() {
 
     let error = RedisBackend::open(&url, &elsewhere).await.expect_err("no rights there");
 
-    assert_eq!(error.kind(), Kind::Refused, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{}", chain(&error));
     assert!(error.to_string().contains("docs/stores.md has the ACL rule"), "{error}");
 }
 
@@ -151,7 +151,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
         [(url.replace("PASSWORD", "secret"), "wrong user or password"), (server.url(), "needs a password")]
     {
         let error = RedisBackend::open(&url, &Namespace::default()).await.expect_err("refused");
-        assert_eq!(error.kind(), Kind::Refused, "{}", chain(&error));
+        assert_eq!(error.kind(), ErrorKind::Refused, "{}", chain(&error));
         assert!(error.to_string().contains(why), "{error}");
         assert!(!chain(&error).contains("secret"), "{}", chain(&error));
     }

@@ -127,7 +127,7 @@ async fn a_subscription_that_is_not_answered_ends_the_signals() {
     proxy.set(Link::Hang);
     let error = subscriptions.follow(Channel::new("a")).await.expect_err("no answer");
 
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(tokio::time::timeout(PATIENCE, signals.recv()).await.expect("soon"), None);
 }
 

@@ -230,12 +230,12 @@ async fn an_ownership_that_has_ended_hands_out_no_lock() {
     let url = format!("sqlite:{}", folder.file().display());
     let worker = Worker::connect(&url).await.expect("a worker");
     let own = worker.campaign("job").acquire().await.expect("a ticket");
-    let tools = tenure::Admin::open(&url).await.expect("a store");
+    let tools = tenure::admin::Admin::open(&url).await.expect("a store");
 
     tools.evict("job", own.token()).await.expect("an answer");
     own.lost().await;
 
-    assert_eq!(own.lock().await.expect_err("it has ended").kind(), tenure::Kind::Refused);
+    assert_eq!(own.lock().await.expect_err("it has ended").kind(), tenure::ErrorKind::Refused);
 }
 
 /// Whether the ownership of the other process ended because its death was proved.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::child::Process;
 use super::*;
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure_core::{
     Begin, Holder, JobAct, JobOutcome, JobRecord, JobSaid, JobState, JobStep, Message, Note, Occurrence,
     Payload, Plan, Published,
@@ -225,10 +225,10 @@ async fn a_damaged_job_is_corrupt_and_the_others_are_not() {
         for act in [attend(), begin(8), finish(7)] {
             let holder = holders[0].clone();
             let error = store.job(&JobStep { holder, act }).await.expect_err(&damage);
-            assert_eq!(error.kind(), Kind::Corrupt, "{damage}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{damage}: {error}");
         }
         let error = store.jobs(Some(&name("one"))).await.expect_err(&damage);
-        assert_eq!(error.kind(), Kind::Corrupt, "{damage}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{damage}: {error}");
         assert!(matches!(step(&store, &holders[1], begin(8)).await, JobSaid::Begun(_)));
         let all = store.jobs(None).await.expect("the others");
         assert_eq!(all.iter().map(|view| view.job.as_str()).collect::<Vec<_>>(), ["two"], "{damage}");

@@ -3,10 +3,10 @@
 use super::child::Process;
 use super::*;
 use rusqlite::Connection;
-use tenure::Kind;
+use tenure::ErrorKind;
 
 /// Why `path` does not open.
-fn refused(path: &Path) -> (Kind, String) {
+fn refused(path: &Path) -> (ErrorKind, String) {
     let error = SqliteStore::open(path, &Namespace::default()).expect_err("it must not open");
     let told = error.to_string();
     assert!(told.contains(&path.display().to_string()), "{told:?} does not name {path:?}");
@@ -19,7 +19,7 @@ async fn whoever_looks_at_a_file_in_which_nothing_stands_finds_nothing_and_makes
     std::fs::write(folder.file(), "").expect("a file");
     let url = format!("sqlite:{}", folder.file().display());
 
-    assert!(tenure::Admin::find(&url, "tenure").await.expect("an answer").is_none());
+    assert!(tenure::admin::Admin::find(&url, "tenure").await.expect("an answer").is_none());
 
     assert_eq!(
         (names(&folder), std::fs::read(folder.file()).expect("still there").len()),
@@ -60,9 +60,9 @@ async fn leases_of_another_boot_are_dead_only_by_their_locks() {
     // Its lock is held: two systems share the file.
     as_if_rebooted();
     let (kind, told) = refused(&folder.file());
-    assert!(kind == Kind::Refused && told.contains("different boot ids"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.contains("different boot ids"), "{told}");
     let mut stranger = Asker::new(&store);
-    assert_eq!(stranger.ask(Call::Renew).await.expect_err("refused").kind(), Kind::Refused);
+    assert_eq!(stranger.ask(Call::Renew).await.expect_err("refused").kind(), ErrorKind::Refused);
 
     // Its lock can be won: it is dead.
     child.kill();
@@ -86,14 +86,16 @@ async fn looking_for_a_store_that_is_not_there_makes_none() {
     let folder = Folder::new();
     for path in [folder.file(), folder.0.join("missing/tenure.db")] {
         let url = format!("sqlite:{}", path.display());
-        assert!(tenure::Admin::find(&url, "tenure").await.expect("an answer").is_none());
+        assert!(tenure::admin::Admin::find(&url, "tenure").await.expect("an answer").is_none());
     }
     assert_eq!(std::fs::read_dir(&folder.0).expect("a folder").count(), 0);
-    assert!(tenure::Admin::find("memory:nobody-uses-it", "tenure").await.expect("an answer").is_none());
-    assert!(tenure::Admin::find("nix:", "tenure").await.is_err());
+    assert!(
+        tenure::admin::Admin::find("memory:nobody-uses-it", "tenure").await.expect("an answer").is_none()
+    );
+    assert!(tenure::admin::Admin::find("nix:", "tenure").await.is_err());
 
     drop(open(&folder.file()));
 
     let url = format!("sqlite:{}", folder.file().display());
-    assert!(tenure::Admin::find(&url, "tenure").await.expect("an answer").is_some());
+    assert!(tenure::admin::Admin::find(&url, "tenure").await.expect("an answer").is_some());
 }

@@ -2,7 +2,7 @@
 
 use super::child::Process;
 use super::*;
-use tenure::{Kind, Timing, Worker};
+use tenure::{ErrorKind, Timing, Worker};
 use tenure_core::{JobSaid, Payload, Published, WaitReason};
 
 pub(crate) fn remove(path: &Path) {
@@ -32,7 +32,7 @@ fn open_without_proof(path: &Path) -> SqliteStore {
 }
 
 /// What kind of error it is that the store cannot be used now.
-async fn not_now(owner: &mut Asker<'_>, call: Call) -> Kind {
+async fn not_now(owner: &mut Asker<'_>, call: Call) -> ErrorKind {
     owner.ask(call).await.expect_err("it is not used now").kind()
 }
 
@@ -45,7 +45,7 @@ async fn let_go(owner: &mut Asker<'_>) {
 /// Why `path` does not open for now.
 fn unavailable(path: &Path) -> String {
     let error = SqliteStore::open(path, &Namespace::default()).expect_err("it must wait");
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     error.to_string()
 }
 
@@ -66,9 +66,9 @@ async fn where_a_backup_took_the_place_of_the_file_its_owner_begins_nothing_and_
     let payload = Payload::new(b"hello").expect("short");
     for occurrence in [7, 8] {
         let step = tenure_core::JobStep { holder: holder.clone(), act: jobs::begin(occurrence) };
-        assert_eq!(store.job(&step).await.expect_err("not now").kind(), Kind::Unavailable);
+        assert_eq!(store.job(&step).await.expect_err("not now").kind(), ErrorKind::Unavailable);
     }
-    assert_eq!(store.publish(&holder, &payload).await.expect_err("not now").kind(), Kind::Unavailable);
+    assert_eq!(store.publish(&holder, &payload).await.expect_err("not now").kind(), ErrorKind::Unavailable);
 
     // The first farewell lets the lock go, so that the second is written down.
     let_go(&mut owner).await;
@@ -88,10 +88,10 @@ async fn after_the_file_was_removed_no_lease_is_renewed_and_a_new_file_waits_for
 
     // A new file grants nothing while the old one's worker may work.
     let error = SqliteStore::open(folder.file(), &Namespace::default()).expect_err("it must wait");
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("still hold locks"), "{error}");
-    assert_eq!(not_now(&mut owner, Call::Renew).await, Kind::Unavailable);
-    assert_eq!(not_now(&mut owner, Call::Held).await, Kind::Unavailable);
+    assert_eq!(not_now(&mut owner, Call::Renew).await, ErrorKind::Unavailable);
+    assert_eq!(not_now(&mut owner, Call::Held).await, ErrorKind::Unavailable);
     let_go(&mut owner).await;
 
     let fresh = open(&folder.file());
@@ -110,8 +110,8 @@ async fn a_copy_in_the_files_place_does_not_keep_the_lease_either() {
     owner.granted("job").await;
     restore(&folder.file(), &copy(&folder.file()));
 
-    assert_eq!(not_now(&mut owner, Call::Renew).await, Kind::Unavailable);
-    assert_eq!(not_now(&mut owner, Call::Renew).await, Kind::Unavailable);
+    assert_eq!(not_now(&mut owner, Call::Renew).await, ErrorKind::Unavailable);
+    assert_eq!(not_now(&mut owner, Call::Renew).await, ErrorKind::Unavailable);
 }
 
 // req: O13
@@ -150,7 +150,7 @@ async fn a_backup_in_the_files_place_grants_nothing_while_an_owner_trusts() {
 
         let told = unavailable(&folder.file());
         assert!(told.contains("it is not the file that was here before"), "{told}");
-        assert_eq!(not_now(&mut owner, Call::Renew).await, Kind::Unavailable);
+        assert_eq!(not_now(&mut owner, Call::Renew).await, ErrorKind::Unavailable);
         assert!(unavailable(&folder.file()).contains("still hold locks"), "its work may not have ended");
         let_go(&mut owner).await;
 
@@ -192,7 +192,7 @@ async fn without_proofs_another_file_grants_nothing_either_while_an_owner_trusts
     restore(&folder.file(), &backup);
 
     assert!(unavailable(&folder.file()).contains("still hold locks"));
-    assert_eq!(not_now(&mut owner, Call::Renew).await, Kind::Unavailable);
+    assert_eq!(not_now(&mut owner, Call::Renew).await, ErrorKind::Unavailable);
     let_go(&mut owner).await;
     // It said farewell: nobody has to wait for its work.
     std::fs::remove_file(folder.file()).expect("it was there");
@@ -245,7 +245,7 @@ async fn a_file_that_cannot_be_looked_at_costs_no_lease() {
     std::fs::rename(&folder.0, &away).expect("moved");
     std::os::unix::fs::symlink(&folder.0, &folder.0).expect("a link to itself");
     let error = owner.ask(Call::Renew).await.expect_err("nobody knows");
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     std::fs::remove_file(&folder.0).expect("the link goes");
     std::fs::rename(&away, &folder.0).expect("moved back");
 

@@ -2,7 +2,7 @@
 
 use super::child::Process;
 use super::*;
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure::store::backend::{Channel, Listing};
 use tenure_core::{StoreTime, Window};
 use testkit::disk::Disk;
@@ -160,7 +160,7 @@ async fn a_writer_that_does_not_end_makes_the_store_unavailable() {
 
     let error = store.commit(life, &[write(&Key::Meta, Version::NONE, "{}")]).await.expect_err("it is busy");
 
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().ends_with("another process is writing to it"), "{error}");
 }
 
@@ -260,7 +260,7 @@ async fn a_full_disk_is_unavailable_and_what_is_essential_still_overwrites() {
     }
 
     let error = error.expect("the disk is full");
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().ends_with("the disk is full"), "{error}");
     for number in 1..50 {
         let version = find(&store, &lease).await.version;

@@ -2,7 +2,7 @@
 
 use super::child::{LEASE, Process};
 use super::*;
-use tenure::Kind;
+use tenure::ErrorKind;
 use tenure::store::backend::Listing;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ fn restore(path: &Path, copy: &Path) {
 /// Why `path` does not open for now.
 fn unavailable(path: &Path) -> String {
     let error = SqliteBackend::open(path, &Namespace::default()).expect_err("it must wait");
-    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     error.to_string()
 }
 
@@ -87,9 +87,12 @@ async fn a_copy_in_the_files_place_is_another_life_once_the_earlier_workers_have
         // Its worker may be at work under what only the earlier file knew.
         let told = unavailable(&folder.file());
         assert!(told.contains("it is not the file that was here before"), "{told}");
-        assert_eq!(store.read(&[]).await.expect_err("not now").kind(), Kind::Unavailable);
-        assert_eq!(store.commit(before, &[]).await.expect_err("not now").kind(), Kind::Unavailable);
-        assert_eq!(witness(&store).vouch(new_lease()).await.expect_err("not now").kind(), Kind::Unavailable);
+        assert_eq!(store.read(&[]).await.expect_err("not now").kind(), ErrorKind::Unavailable);
+        assert_eq!(store.commit(before, &[]).await.expect_err("not now").kind(), ErrorKind::Unavailable);
+        assert_eq!(
+            witness(&store).vouch(new_lease()).await.expect_err("not now").kind(),
+            ErrorKind::Unavailable
+        );
         witness(&store).let_go(lease);
 
         let commits =
@@ -113,11 +116,11 @@ async fn a_removed_file_is_made_anew_once_the_earlier_workers_have_gone() {
     remove(&folder.file());
 
     assert!(unavailable(&folder.file()).contains("it was removed"));
-    assert_eq!(store.read(&[Key::Meta]).await.expect_err("not now").kind(), Kind::Unavailable);
+    assert_eq!(store.read(&[Key::Meta]).await.expect_err("not now").kind(), ErrorKind::Unavailable);
     assert!(!folder.file().exists(), "somebody may be about to restore a backup");
     witness(&store).let_go(lease);
     // Those who only look make nothing.
-    assert_eq!(store.list(Listing::Leases, None).await.expect_err("no file").kind(), Kind::Unavailable);
+    assert_eq!(store.list(Listing::Leases, None).await.expect_err("no file").kind(), ErrorKind::Unavailable);
     assert!(!folder.file().exists());
 
     assert_eq!(value(&store, &Key::Meta).await, None);
@@ -203,9 +206,12 @@ async fn systems_with_different_boot_ids_do_not_share_a_file() {
     // Somebody with the boot id that the file names holds a lock, so it did not die with a reboot.
     reboot(&folder.file());
     let error = SqliteBackend::open(folder.file(), &Namespace::default()).expect_err("it is in use");
-    assert!(error.kind() == Kind::Refused && error.to_string().contains("different boot ids"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Refused && error.to_string().contains("different boot ids"),
+        "{error}"
+    );
     let error = store.commit(life_before, &[write(&Key::Meta, Version::NONE, "{}")]).await;
-    assert_eq!(error.expect_err("it is in use").kind(), Kind::Refused);
+    assert_eq!(error.expect_err("it is in use").kind(), ErrorKind::Refused);
 
     child.child.kill();
     assert_eq!(life(&store).await, life_before);
@@ -236,7 +242,7 @@ async fn a_file_that_cannot_be_looked_at_is_not_another_one() {
     // A path that leads nowhere, for ever.
     std::fs::rename(&inner, &away).expect("moved");
     std::os::unix::fs::symlink(&inner, &inner).expect("a link to itself");
-    assert_eq!(store.read(&[]).await.expect_err("nobody knows").kind(), Kind::Unavailable);
+    assert_eq!(store.read(&[]).await.expect_err("nobody knows").kind(), ErrorKind::Unavailable);
     std::fs::remove_file(&inner).expect("the link goes");
     std::fs::rename(&away, &inner).expect("moved back");
 

@@ -4,9 +4,9 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use super::child::Process;
 use super::*;
-use tenure::{Error, Kind};
+use tenure::{Error, ErrorKind};
 
-fn refused(path: &Path) -> (Kind, String) {
+fn refused(path: &Path) -> (ErrorKind, String) {
     let error = SqliteBackend::open(path, &Namespace::default()).expect_err("it must not open");
     let told = error.to_string();
     assert!(told.contains(&path.display().to_string()), "{told:?} does not name {path:?}");
@@ -36,11 +36,11 @@ fn a_path_in_a_missing_folder_or_below_a_file_is_refused() {
     std::fs::write(folder.path().join("file"), "").expect("a file");
 
     let (kind, told) = refused(&folder.path().join("missing/tenure.db"));
-    assert!(kind == Kind::Refused && told.ends_with("does not exist"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.ends_with("does not exist"), "{told}");
     let (kind, told) = refused(&folder.path().join("file/tenure.db"));
-    assert!(kind == Kind::Refused, "{told}");
+    assert!(kind == ErrorKind::Refused, "{told}");
     let (kind, told) = refused(folder.path());
-    assert!(kind == Kind::Refused && told.ends_with("it is not a file"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.ends_with("it is not a file"), "{told}");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn garbage_and_damage_are_corrupt_and_stay_as_they_are() {
 
     let (kind, told) = refused(&folder.file());
 
-    assert!(kind == Kind::Corrupt && told.ends_with("it is not a SQLite database"), "{told}");
+    assert!(kind == ErrorKind::Corrupt && told.ends_with("it is not a SQLite database"), "{told}");
     assert_eq!(std::fs::read_to_string(folder.file()).expect("still there"), garbage);
     assert_eq!(names(&folder), ["tenure.db"], "nothing is left beside it");
 
@@ -65,7 +65,7 @@ fn garbage_and_damage_are_corrupt_and_stay_as_they_are() {
     std::fs::write(&damaged, bytes).expect("damage");
 
     let (kind, told) = refused(&damaged);
-    assert!(kind == Kind::Corrupt && told.ends_with("the file is damaged"), "{told}");
+    assert!(kind == ErrorKind::Corrupt && told.ends_with("the file is damaged"), "{told}");
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_value_of_the_wrong_kind_is_corrupt() {
 
     sql(&folder.file(), "UPDATE record SET value = CAST(x'ff' AS TEXT)");
 
-    assert_eq!(store.read(&[Key::Meta]).await.expect_err("it is no text").kind(), Kind::Corrupt);
+    assert_eq!(store.read(&[Key::Meta]).await.expect_err("it is no text").kind(), ErrorKind::Corrupt);
 }
 
 #[test]
@@ -86,22 +86,22 @@ fn data_of_other_builds_and_of_other_programs_is_refused_and_stays_as_it_is() {
     sql(&folder.file(), "PRAGMA user_version = 2");
 
     let (kind, told) = refused(&folder.file());
-    assert!(kind == Kind::Refused && told.contains("an earlier build of Tenure made it"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.contains("an earlier build of Tenure made it"), "{told}");
     assert!(told.contains("remove the file, or choose another path"), "{told}");
 
     let newer = folder.path().join("newer.db");
     drop(open(&newer));
     sql(&newer, "PRAGMA user_version = 4");
     let (kind, told) = refused(&newer);
-    assert!(kind == Kind::Refused && told.contains("a newer build of Tenure made it"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.contains("a newer build of Tenure made it"), "{told}");
     sql(&newer, "PRAGMA user_version = -1");
-    assert_eq!(refused(&newer).0, Kind::Corrupt);
+    assert_eq!(refused(&newer).0, ErrorKind::Corrupt);
 
     let other = folder.path().join("other.db");
     sql(&other, "CREATE TABLE t (x)");
     set_mode(&other, 0o600);
     let (kind, told) = refused(&other);
-    assert!(kind == Kind::Refused && told.ends_with("it is the database of another program"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.ends_with("it is the database of another program"), "{told}");
     assert!(!names(&folder).iter().any(|name| name.starts_with("other.db-")), "{:?}", names(&folder));
 }
 
@@ -117,7 +117,7 @@ fn a_hard_link_is_refused_and_a_symbolic_link_leads_to_the_same_store() {
     std::fs::hard_link(folder.file(), folder.path().join("hard.db")).expect("a link");
 
     let (kind, told) = refused(&folder.file());
-    assert!(kind == Kind::Refused && told.contains("hard links"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.contains("hard links"), "{told}");
     drop(kept);
 }
 
@@ -141,13 +141,13 @@ async fn a_database_that_other_users_can_write_is_refused() {
     for others in [0o666, 0o620, 0o602] {
         set_mode(&folder.file(), others);
         let (kind, told) = refused(&folder.file());
-        assert!(kind == Kind::Refused && told.contains("other users can write to it"), "{told}");
+        assert!(kind == ErrorKind::Refused && told.contains("other users can write to it"), "{told}");
         assert_eq!(mode(&folder.file()), others, "it stays as it is");
     }
     set_mode(&folder.file(), 0o600);
     chown(folder.file(), Some(12_345), None).expect("these tests run as root");
     let (kind, told) = refused(&folder.file());
-    assert!(kind == Kind::Refused && told.ends_with("it belongs to another user"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.ends_with("it belongs to another user"), "{told}");
 }
 
 // The review's finding D8.
@@ -175,25 +175,25 @@ fn a_folder_for_locks_that_is_not_ours_alone_is_refused() {
     for others in [0o755, 0o710, 0o702] {
         set_mode(&folder.beside(), others);
         let (kind, told) = refused(&folder.file());
-        assert!(kind == Kind::Refused && told.contains("other users have rights to it"), "{told}");
+        assert!(kind == ErrorKind::Refused && told.contains("other users have rights to it"), "{told}");
     }
     set_mode(&folder.beside(), 0o700);
     drop(open(&folder.file()));
     chown(folder.beside(), Some(12_345), None).expect("these tests run as root");
     let (kind, told) = refused(&folder.file());
-    assert!(kind == Kind::Refused && told.ends_with("it belongs to another user"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.ends_with("it belongs to another user"), "{told}");
 
     std::fs::remove_dir_all(folder.beside()).expect("removed");
     std::os::unix::fs::symlink(folder.path(), folder.beside()).expect("a link");
     let (kind, told) = refused(&folder.file());
-    assert!(kind == Kind::Refused && told.ends_with("it is not a folder"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.ends_with("it is not a folder"), "{told}");
 }
 
 #[test]
 fn a_file_system_that_is_not_known_to_be_safe_is_refused_by_name() {
     let (kind, told) = refused(Path::new("/proc/tenure.db"));
 
-    assert!(kind == Kind::Refused && told.contains("it lies on a file system (0x9fa0)"), "{told}");
+    assert!(kind == ErrorKind::Refused && told.contains("it lies on a file system (0x9fa0)"), "{told}");
 }
 
 #[test]

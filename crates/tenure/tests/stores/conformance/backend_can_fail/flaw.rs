@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure::ManualClock;
 use tenure::conformance::Restarted;
 use tenure::conformance::backend::BackendFixture;
 use tenure::store::MemoryBackend;
 use tenure::store::backend::{
     Backend, Change, Commits, Committed, Heard, History, Page, Snapshot, Stored, Text,
 };
+use tenure::testing::ManualClock;
 use tenure_core::{Capabilities, Key, ResourceName, StoreTime, Version};
 
 use super::backend::FlawedBackend;
