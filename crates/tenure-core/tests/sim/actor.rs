@@ -43,6 +43,8 @@ pub(crate) enum News {
     Reply {
         asking: u64,
         trip: u64,
+        /// When the store made it.
+        made_at: u64,
         shown: Shown,
         said: Reply,
     },

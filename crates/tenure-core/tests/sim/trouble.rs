@@ -16,8 +16,9 @@ use crate::world::{Event, MILLI, Real, Route, World};
 /// What the troublemaker remembers.
 #[derive(Default)]
 pub(crate) struct Trouble {
-    /// Which life of the store each process heard from last, and when.
-    pub(crate) heard: BTreeMap<usize, (Incarnation, Real)>,
+    /// The latest answer that each process has got: which life of the store made it, and when. An answer may be on its
+    /// way for longer than a lease lasts, and says nothing about the time since it was made.
+    heard: BTreeMap<usize, (Incarnation, Real)>,
     /// A record as it was once, for hints that come much too late.
     pub(crate) old_record: Option<Found>,
     /// Until then nothing else fails.
@@ -44,6 +45,15 @@ pub(crate) struct Trouble {
     /// The last life of the old primary.
     old_life: Option<Incarnation>,
     lives: u128,
+}
+
+impl Trouble {
+    pub(crate) fn note_heard(&mut self, process: usize, life: Incarnation, made_at: Real) {
+        let heard = self.heard.entry(process).or_insert((life, made_at));
+        if made_at >= heard.1 {
+            *heard = (life, made_at);
+        }
+    }
 }
 
 impl World {
@@ -731,4 +741,14 @@ impl World {
             self.actors[index].cut = Cut::default();
         }
     }
+}
+
+#[test]
+fn an_answer_that_comes_late_is_not_the_latest_that_a_process_has_got() {
+    let mut trouble = Trouble::default();
+
+    trouble.note_heard(0, Incarnation(2), 500);
+    trouble.note_heard(0, Incarnation(1), 300);
+
+    assert_eq!(trouble.heard[&0], (Incarnation(2), 500));
 }

@@ -208,7 +208,8 @@ impl World {
 
     fn store_acts(&mut self, actor: usize, sent: Sent) {
         let Sent { asking, trip, what } = sent;
-        let answer = |shown, said| News::Reply { asking, trip, shown, said };
+        let made_at = self.at;
+        let answer = |shown, said| News::Reply { asking, trip, made_at, shown, said };
         if self.store.down {
             if self.rng.chance(500) {
                 let failed = answer(self.store.shown(self.at), Reply::Failed);
@@ -487,7 +488,7 @@ impl World {
                     self.ask_on(index, asking);
                 }
             }
-            News::Reply { asking, trip, shown, said } => {
+            News::Reply { asking, trip, made_at, shown, said } => {
                 let env = self.env(index);
                 let actor = &mut self.actors[index];
                 let client = &mut self.clients[actor.process];
@@ -497,7 +498,7 @@ impl World {
                     return;
                 }
                 if said.is_shown() {
-                    self.trouble.heard.insert(actor.process, (shown.life, self.at));
+                    self.trouble.note_heard(actor.process, shown.life, made_at);
                 }
                 match said {
                     Reply::Read(found) => client.read(&env, &mut held.operation, shown, found),
