@@ -63,7 +63,7 @@ pub enum Bug {
     FoundCounts,
     /// An owner that was not told of a wish is not told again.
     WishWithoutKnock,
-    /// Whoever writes a resource sets anew when its ticket was freed.
+    /// Every write of a resource sets anew when its ticket was freed.
     FreedRestamped,
     /// A ttl is forgotten while a lease uses it.
     TtlDroppedInUse,
@@ -85,10 +85,9 @@ pub enum Bug {
     VersionsAreCounters,
     /// A lease that was seen while the store's clock was back looks old when the clock is right again.
     ClockSeenBack,
-    /// Whoever tells an owner something writes its lease with the time that the renewal counts for while the clock is
-    /// back.
+    /// A process that writes a notice into a lease while the clock is back also writes the lowered time of its renewal.
     NoticeAgesLease,
-    /// Whoever raises the longest ttl writes the quarantine with the time that it counts for while the clock is back.
+    /// A process that raises the longest ttl while the clock is back also writes the lowered time of the quarantine.
     NewTtlAgesQuarantine,
     /// One request is answered with grants of two lives of the store.
     PartsOfTwoLives,

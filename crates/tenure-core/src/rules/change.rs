@@ -77,7 +77,7 @@ pub struct Event {
     pub what: HistoryEvent,
 }
 
-/// What is sent to whoever listens, when a change is applied.
+/// A signal that the store sends to listeners when it applies a change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
     /// A ticket may be free: for the first of these waiters that listens.

@@ -26,7 +26,7 @@ pub(super) fn step(view: View<'_>, step: &JobStep) -> Decision<JobSaid> {
         return Decision::Read([key].into());
     };
     match act {
-        // That it ran is true, whoever owns now.
+        // The run did happen, even if another worker owns now.
         JobAct::Finish { occurrence, outcome, note } => {
             finish(view, holder, (record, resource), (*occurrence, *outcome, note))
         }
@@ -41,7 +41,7 @@ pub(super) fn step(view: View<'_>, step: &JobStep) -> Decision<JobSaid> {
     }
 }
 
-/// Sends to all who have subscribed, if the holder is the owner.
+/// Sends a message to all subscribers, if the holder is the owner.
 pub(super) fn publish(view: View<'_>, holder: &Holder, payload: &Payload) -> Decision<Published> {
     let own = match owning(view, holder) {
         Ok(own) => own,
@@ -71,9 +71,9 @@ struct Owning<'a> {
     worker: &'a Label,
 }
 
-/// Somebody who says that it owns, and does not.
+/// The holder does not own the ticket.
 enum NotOwning {
-    /// Or these have to be read first.
+    /// Only by what is known: these records have to be read first.
     AsFarAsKnown(BTreeSet<Key>),
     Surely,
 }
@@ -182,7 +182,7 @@ fn begin(view: View<'_>, own: &Owning<'_>, begin: Begin) -> Decision<JobSaid> {
 /// The occurrence is after all that were claimed: it is this owner's. The run before it moves to the earlier ones.
 fn claim(view: View<'_>, own: &Owning<'_>, mut job: Job, begin: Begin) -> Decision<JobSaid> {
     let Begin { occurrence, missed, skipped, .. } = begin;
-    // Whoever goes on to the next without a word about the last one has left it in the middle.
+    // The last run has no outcome, so its owner left it in the middle.
     interrupt(&mut job, |_| true);
     job.through = occurrence;
     job.counts.missed += u64::from(missed);

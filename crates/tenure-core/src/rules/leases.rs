@@ -118,8 +118,8 @@ fn note_ttl(
     }
     let noted = noted.is_some();
     use_ttl(&mut ttls, ttl);
-    // One that is not noted may be about to be forgotten: whoever does that must not find the namespace's record
-    // unchanged.
+    // Another process may be about to lower `longest` because this ttl is not noted. Writing `meta` makes that commit
+    // conflict.
     if noted && longest == meta.longest {
         let change = Change::of(Key::Ttls, record.version, ttls);
         return Some(change.expecting(Key::Meta, meta_record.version));
@@ -147,9 +147,9 @@ fn use_ttl(ttls: &mut Ttls, ttl: Duration) {
 }
 
 /// Forgets ttls that no lease uses and that were noted more than an hour ago, in two steps with a look at all leases
-/// before each: first they are no longer noted, then the longest ttl falls. Whoever opens a lease notes its ttl again
-/// if it finds it missing; whoever found it noted has opened its lease before the second look. Those in use are noted
-/// again, so that nobody looks for another hour.
+/// before each: first they are no longer noted, then the longest ttl falls. A worker that opens a lease and finds its
+/// ttl missing notes it again. A worker that found it noted has opened its lease before the second look, which sees it.
+/// The ttls in use are noted again, so that no process looks for another hour.
 pub(super) fn drop_unused(view: &View<'_>, looked: &LookedAtLeases) -> Option<Change> {
     let (meta_record, meta) = view.meta()?;
     let record = view.get(&Key::Ttls)?;
@@ -209,7 +209,7 @@ pub(super) fn renew(
         _ if view.is_fresh(record) => return Decision::Say(Said::Gone),
         _ => return Decision::Read([key].into()),
     };
-    // An earlier commit of this request may have been applied, whatever was heard of it.
+    // An earlier commit of this request may have been applied, although its reply was lost or said otherwise.
     let own = (lease.seq, lease.mark) == (seq, mark) && !view.planted.has(Bug::OwnRenewalIsClones);
     if lease.seq >= seq && !own && !view.planted.has(Bug::ClonesAreOurselves) {
         // Somebody else renews this lease.
@@ -227,7 +227,7 @@ pub(super) fn renew(
     let renewed =
         Lease { seq, mark, renewed, ended, more_notices, notices: notices.clone(), ..lease.clone() };
     let change = Change::of(key, record.version, renewed);
-    // A third attempt goes without: whatever changes the namespace so often, the lease has to live.
+    // A third attempt does not expect `meta`: the lease has to live, even if `meta` changes all the time.
     let with_meta = attempts < 2 && !view.planted.has(Bug::MetaNotExpected);
     let change = match view.meta().filter(|_| with_meta) {
         Some((meta, _)) => change.expecting(Key::Meta, meta.version),
@@ -268,7 +268,7 @@ pub(super) fn end_run_out(view: &View<'_>, id: LeaseId) -> Option<Change> {
 }
 
 /// Writes a lease that a resource names and that does not exist. It runs out like any other, and its worker does not
-/// get it back: nobody knows what else was lost with it.
+/// get it back: other records may have been lost with it.
 pub(super) fn adopt(view: &View<'_>, id: LeaseId) -> Option<Change> {
     let (_, meta) = view.meta()?;
     let label = Label::new("unknown").ok()?;

@@ -83,7 +83,8 @@ struct Present<'a> {
     owner: Owner,
 }
 
-/// The ownership under `token`, or who owns instead. One whose lease has ended is over.
+/// The ownership under `token`, or the answer that another worker owns instead. An ownership is over when its lease has
+/// ended.
 fn present<'a>(
     view: View<'a>,
     name: &ResourceName,

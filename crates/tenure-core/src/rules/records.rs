@@ -23,8 +23,8 @@ pub use self::resource::{MOST_WAITERS, Owner, Resource, SetBy, Waiter};
 pub use self::seen::{Found, Order, Record, Seen};
 use crate::moment::StoreTime;
 
-/// A point in time in a record. Absent: when this version of the record was written. Whoever reads a record fills in
-/// its stamp; only a store without a clock leaves it absent.
+/// A point in time in a record. Absent: when this version of the record was written. A client that reads a
+/// record fills in its stamp; only a store without a clock leaves it absent.
 pub type Time = Option<StoreTime>;
 
 /// Fields that a newer version of the library wrote, by name, as the codec had them. Every writer keeps them.

@@ -198,7 +198,7 @@ pub struct Snapshot {
 /// "If these records are still at these versions, write those."
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// What has to be there. Whatever is written is expected, too.
+    /// The versions that the records must have. Every record that is written is expected, too.
     pub expect: Vec<(Key, Version)>,
     /// When it may be applied, by the store's clock.
     pub window: Window,
@@ -236,7 +236,7 @@ pub struct HistoryEntry {
     pub text: Text,
 }
 
-/// A message to whoever listens.
+/// A message to listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signal {
     /// It goes to the first of these channels that somebody listens to or, where the store cannot tell, to the first.

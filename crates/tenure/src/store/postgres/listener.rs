@@ -1,7 +1,7 @@
 //! Signals: one connection that LISTENs to the channels that are followed.
 //!
-//! Behind a transaction pooler LISTEN is accepted, but nothing ever arrives. So whoever begins to listen first sends
-//! itself a signal over another connection.
+//! Behind a transaction pooler LISTEN is accepted, but nothing ever arrives. So a new listener first sends itself a
+//! signal over another connection.
 
 use crate::runtime::events;
 use std::collections::{HashMap, HashSet};

@@ -33,7 +33,7 @@ const READER: [&str; 7] = ["version", "read", "list", "history", "settings", "li
 const WORKER: [&str; 1] = ["commit"];
 /// The oldest server on which the functions work.
 const OLDEST_SERVER: i32 = 130_000;
-/// How long opening may take, with many who do the same at once.
+/// How long opening may take when many workers open the store at once.
 const OPENS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The quoted name of a schema: the only name that becomes part of a statement.
@@ -105,7 +105,7 @@ fn grants(schema: &Quoted, role: &str) -> String {
     format!("GRANT USAGE ON SCHEMA {schema} TO {role};\nGRANT EXECUTE ON FUNCTION\n{called}\nTO {role};\n")
 }
 
-/// The name of a role as SQL has it, whatever it holds.
+/// The name of a role as a quoted SQL identifier.
 fn quoted_role(role: &str) -> Result<String, Error> {
     // PostgreSQL would cut a longer name, and grant to another role.
     if !(1..=63).contains(&role.len()) || role.chars().any(char::is_control) {

@@ -75,7 +75,7 @@ impl Subscriptions for Listener {
     fn forget(&self, channel: &Channel) {
         let mut sink = self.sink.clone();
         let unsubscribed = pin!(sink.unsubscribe(self.name(channel)));
-        // The first poll puts the command in line, before whatever is followed later. Nobody waits for the reply.
+        // The first poll queues the command, before the commands of later calls. Nobody waits for the reply.
         let _pending = unsubscribed.poll(&mut Context::from_waker(Waker::noop()));
     }
 }

@@ -137,7 +137,7 @@ pub(super) struct Client {
     durability: Durability,
     patience: Patience,
     opened: Option<Opened>,
-    /// Who does what nobody should wait for; nobody in the background thread itself.
+    /// The thread for work that no request should wait for. Absent in that thread itself.
     background: Option<Thread>,
     /// Since the last checkpoint.
     commits: u32,

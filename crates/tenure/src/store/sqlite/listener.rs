@@ -162,7 +162,7 @@ impl Listener {
 
     fn unlink(&self, channel: &Channel) {
         let folder = self.path.join(channel.as_str());
-        // What stays is removed by the next who sends there.
+        // The next sender removes what stays.
         let _ = fs::remove_file(folder.join(&self.id));
         let _ = fs::remove_dir(folder);
     }

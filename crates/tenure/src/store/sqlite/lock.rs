@@ -1,5 +1,5 @@
-//! The lock file of a lease: held by every process that may do the lease's work, so that whoever wins the lock has
-//! proved that all of them are dead.
+//! The lock file of a lease: held by every process that may do the lease's work, so that a process that wins
+//! the lock has proved that all of them are dead.
 //!
 //! The lock belongs to the open file (OFD lock). It ends when the last process that has the file open is gone. This
 //! process keeps its locks in a table of its own, because the work may go on after the store is dropped.

@@ -222,7 +222,7 @@ impl Backend for SqliteBackend {
     }
 
     fn lost_nothing(&self, _: Duration) -> Pending<'_, bool> {
-        // Whoever asks may know nothing about the ttls of an earlier file, but none was longer than this.
+        // The caller may not know the ttls of an earlier file, but none was longer than this.
         let read = |client: &mut connection::Client| {
             client.read(Missing::Create, |_, Present { now, uncertain_since, .. }| {
                 Ok(uncertain_since.is_none_or(|since| now.since(since) >= LONGEST_TTL))

@@ -113,7 +113,8 @@ impl Queue {
     }
 }
 
-/// A socket that sends to this address only: with one for all, whoever reads nothing would use up its buffer.
+/// A socket that sends to this address only: a shared socket's buffer would be used up by a listener that reads
+/// nothing.
 pub(super) fn connect(address: &Path) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;

@@ -171,8 +171,8 @@ impl Place {
         }
     }
 
-    /// Creates the folder for lock files and sockets. Refuses one that other users can look into or change: whoever
-    /// can remove a lock or send signals is believed. Returns which folder it is.
+    /// Creates the folder for lock files and sockets. Refuses one that other users can look into or change: anybody
+    /// who can remove a lock or send signals is believed. Returns which folder it is.
     pub(super) fn make_folder(&self) -> Result<Identity, Error> {
         let failed = |error| io_error("make the folder", &self.folder, error);
         match fs::DirBuilder::new().mode(0o700).create(&self.folder) {

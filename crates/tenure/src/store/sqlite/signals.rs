@@ -1,8 +1,8 @@
 //! How signals travel between processes: as datagrams to the socket of every process that follows the channel.
 //!
 //! Each namespace has a folder. In it are the sockets of the listeners, `ID.sock`, and a folder per channel that
-//! somebody follows, with a link `ID` to the socket of each listener. Ids are random and never used twice, so what a
-//! dead listener leaves behind is removed by whoever finds it.
+//! somebody follows, with a link `ID` to the socket of each listener. Ids are random and never used twice, so the next
+//! sender removes what a dead listener left behind.
 //!
 //! Signals are sent after COMMIT. They may be lost; no promise depends on them.
 
