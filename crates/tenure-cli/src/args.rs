@@ -1,4 +1,4 @@
-//! What was typed. What it means is decided in `settings`.
+//! The arguments as they were typed. `settings` checks them and says what they mean.
 
 mod extras;
 mod help;
@@ -14,13 +14,13 @@ use tenure::store::Tickets;
 use tenure::types::Metadata;
 
 pub(crate) use self::extras::{Completions, Demo, DemoWorker, Man, New, NewWhat, Schema, StoreKind};
-pub(crate) use self::inspect::{Config, Doctor, Explain, History, StepDown};
+pub(crate) use self::inspect::{Config, Doctor, Explain, History, Look, Status, StepDown};
 pub(crate) use self::jobs::{Cron, Interrupted, Once};
 use self::jobs::{USAGE_CRON, USAGE_ONCE};
 
 const USAGE_RUN: &str = "tenure run [OPTIONS] <RESOURCE> -- <COMMAND>...";
 
-/// Runs a command only while it owns a ticket of a resource, among all who share its store, and says who owns what.
+/// Runs a command on one machine at a time, or on at most K of them, and moves it to another when that one fails.
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version, after_help = help::TENURE.trim_end(), max_term_width = 110)]
 #[command(subcommand_required = true, arg_required_else_help = false)]
@@ -37,28 +37,28 @@ pub(crate) enum Wanted {
     /// Run a command at set times, once per time in the whole cluster
     #[command(long_about = help::about(help::CRON), after_help = help::after(help::CRON), override_usage = USAGE_CRON)]
     Cron(Cron),
-    /// Run a command once, on one of all who say so
+    /// Run a command once in the whole cluster
     #[command(long_about = help::about(help::ONCE), after_help = help::after(help::ONCE), override_usage = USAGE_ONCE)]
     Once(Once),
     /// Show owners and waiters
     #[command(long_about = help::about(help::STATUS), after_help = help::after(help::STATUS))]
     Status(Status),
-    /// Show who owned what, when, and why it ended
+    /// Show who owned what, when, and why that ended
     #[command(long_about = help::about(help::HISTORY), after_help = help::after(help::HISTORY))]
     History(History),
     /// Ask an owner to hand over, and wait until it has
     #[command(long_about = help::about(help::STEP_DOWN), after_help = help::after(help::STEP_DOWN))]
     StepDown(StepDown),
-    /// Say why this one owns, who is next, and what if it died
+    /// Explain why a worker owns, who is next, and what happens if it dies
     #[command(long_about = help::about(help::EXPLAIN), after_help = help::after(help::EXPLAIN))]
     Explain(Explain),
-    /// Say whether the store is safe, how fast it is, and which ttl fits
+    /// Check whether the store is safe, how fast it is, and which ttl fits
     #[command(long_about = help::about(help::DOCTOR), after_help = help::after(help::DOCTOR))]
     Doctor(Doctor),
-    /// Show the settings in force, and where each came from
+    /// Show the settings in force, and where each comes from
     #[command(long_about = help::about(help::CONFIG), after_help = help::after(help::CONFIG))]
     Config(Config),
-    /// Show what it does, with real workers, in a minute
+    /// Show what Tenure does, with real workers, in a minute
     #[command(long_about = help::about(help::DEMO), after_help = help::after(help::DEMO))]
     Demo(Demo),
     #[command(hide = true)]
@@ -69,7 +69,7 @@ pub(crate) enum Wanted {
     /// Print the manual as a man page
     #[command(long_about = help::about(help::MAN), after_help = help::after(help::MAN))]
     Man(Man),
-    /// Print the SQL that makes the tables, for those who apply it themselves
+    /// Print the SQL that creates the tables, to apply it yourself
     #[command(long_about = help::about(help::SCHEMA), after_help = help::after(help::SCHEMA))]
     Schema(Schema),
     /// Write a module with typed resources, or a small service
@@ -79,26 +79,26 @@ pub(crate) enum Wanted {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// What to own: 1 to 200 bytes without control characters
+    /// The resource to own: 1 to 200 bytes without control characters
     pub(crate) resource: String,
 
-    /// How many may own the resource at once: 1 to 1000; the latest worker that came decides for all
+    /// How many workers may own the resource at once: 1 to 1000; the worker that joined last decides
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = tickets, allow_negative_numbers = true)]
     pub(crate) tickets: u32,
 
-    /// How long to wait for the first ownership, then exit 123; 0s: only if a ticket is free now [default: for ever]
+    /// How long to wait for the first ownership, then exit 123; 0s: run only if a ticket is free now [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// End with code 124 when the ownership is lost, instead of competing again
+    /// Exit with code 124 when the ownership is lost, instead of competing again
     #[arg(long)]
     pub(crate) exit_on_loss: bool,
 
-    /// Start the command at most once: end with code 124 also after a hand-over
+    /// Start the command at most once: exit with code 124 after a hand-over too
     #[arg(long, conflicts_with = "restart")]
     pub(crate) once: bool,
 
-    /// Compete again, after a pause that grows up to a minute, when the command has ended by itself
+    /// When to run a command again that ended by itself, after a pause that grows up to a minute
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Restart::Never)]
     pub(crate) restart: Restart,
 
@@ -113,7 +113,7 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// As whom, and for how long at a time.
+/// The worker: its lease, and what others see of it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Competing {
     /// How long the lease lasts without a renewal: 100ms to 1h
@@ -124,48 +124,31 @@ pub(crate) struct Competing {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
 
-    /// Whom the store serves first: larger ones, then those who came earlier
+    /// Waiting workers with a larger number are served first, then those that came first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
 
-    /// What the others may know of this worker: JSON, at most 4096 bytes
+    /// JSON that `tenure status` shows for this worker: at most 4096 bytes
     #[arg(long, value_name = "JSON", value_parser = metadata)]
     pub(crate) metadata: Option<String>,
 
-    /// What people call this worker [default: host, pid and a random part]
+    /// The name of this worker, for people [default: host, pid and a random part]
     #[arg(long)]
     pub(crate) label: Option<String>,
 }
 
-/// After which ends of its own the command is to run again.
+/// When to run a command again that ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Restart {
-    /// None: its end is the end of tenure
+    /// Never: tenure exits with it
     Never,
-    /// A code other than 0, or a signal
+    /// After a code other than 0, or a signal
     OnFailure,
-    /// Every one
+    /// After every end
     Always,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Status {
-    /// Only this resource
-    pub(crate) resource: Option<String>,
-
-    /// As JSON, for programs; spans are in milliseconds
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// Draw it anew again and again, with bars of who owned in the last while, until q is pressed
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) watch: bool,
-
-    #[command(flatten)]
-    pub(crate) at: At,
-}
-
-/// Where the data lives.
+/// The store.
 #[derive(Debug, clap::Args)]
 pub(crate) struct At {
     /// The store: sqlite:PATH for one host, redis://HOST or postgres://HOST/DATABASE for many [default: $TENURE_STORE,
@@ -173,40 +156,40 @@ pub(crate) struct At {
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
 
-    /// The part of the store that one fleet uses: 1 to 40 of a-z 0-9 _ -, not beginning with pg_
+    /// The part of the store that one group of workers uses: 1 to 40 of a-z 0-9 _ -, not starting with pg_
     #[arg(long, default_value = "tenure")]
     pub(crate) namespace: String,
 
-    /// Wait for a store that is not there yet, instead of failing
+    /// Wait for a store that does not exist yet or does not answer, instead of failing
     #[arg(long)]
     pub(crate) wait_for_store: bool,
 }
 
-/// How many; which are too many is decided later.
+/// A count. Its limit is checked later.
 pub(crate) fn count(typed: &str) -> Result<u32, String> {
     typed.parse().map_err(|_| no_count())
 }
 
-/// How many tickets.
+/// A number of tickets.
 pub(crate) fn tickets(typed: &str) -> Result<u32, String> {
     count(typed).and_then(|count| Tickets::new(count).map(|_| count).map_err(|_| no_count()))
 }
 
 fn no_count() -> String {
-    format!("it is not a number from 1 to {}", Tickets::MOST)
+    format!("must be a number from 1 to {}", Tickets::MOST)
 }
 
-/// How long a lease lasts.
+/// A time to live.
 pub(crate) fn ttl(typed: &str) -> Result<Timing, String> {
-    Timing::new(duration(typed)?).map_err(|_| "it is not from 100ms to 1h".to_owned())
+    Timing::new(duration(typed)?).map_err(|_| "must be from 100ms to 1h".to_owned())
 }
 
-/// What the others may know.
+/// Metadata of a worker.
 pub(crate) fn metadata(typed: &str) -> Result<String, String> {
     Metadata::new(typed).map_err(|limit| limit.to_string())?;
     match serde_json::from_str::<serde::de::IgnoredAny>(typed) {
         Ok(_) => Ok(typed.to_owned()),
-        Err(_) => Err("it is not JSON, such as '{\"zone\":\"b\"}'".to_owned()),
+        Err(_) => Err("must be JSON, such as '{\"zone\":\"b\"}'".to_owned()),
     }
 }
 
@@ -223,9 +206,9 @@ pub(crate) fn duration(typed: &str) -> Result<Duration, String> {
         "m" => 60e6,
         "h" => 3600e6,
         "d" => 86_400e6,
-        // One that is longer is no number that somebody wanted to write.
+        // A longer one was hardly meant as a number.
         "" if (1..=20).contains(&number.len()) => {
-            return Err(format!("it has no unit; write {number}s or {number}ms"));
+            return Err(format!("a unit is missing: write {number}s or {number}ms"));
         }
         _ => return Err("write a number and ms, s, m, h or d, such as 1500ms, 15s or 2m".to_owned()),
     };
@@ -234,7 +217,7 @@ pub(crate) fn duration(typed: &str) -> Result<Duration, String> {
     // To the nearest microsecond: a tenth of a second is not a binary fraction.
     let micros = (number * unit_micros).round();
     if micros > LONGEST_MICROS {
-        return Err("it is too long".to_owned());
+        return Err("must be less than a thousand years".to_owned());
     }
     Ok(Duration::from_micros(micros as u64))
 }
@@ -276,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_is_no_span_is_refused_with_a_sentence() {
-        assert_eq!(duration("15"), Err("it has no unit; write 15s or 15ms".to_owned()));
+        assert_eq!(duration("15"), Err("a unit is missing: write 15s or 15ms".to_owned()));
         assert_eq!(duration("-1s"), Err("a duration cannot be negative".to_owned()));
         for wrong in ["", "s", "-1s", "1.2.3s", "15 s", "15sec", "1w", "infs", "nan"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");

@@ -1,4 +1,4 @@
-//! `tenure completions`: made from the same words as `--help`.
+//! `tenure completions`: made from the same arguments as `--help`, without the hidden ones.
 
 use clap::CommandFactory;
 
@@ -6,9 +6,8 @@ use crate::args::Args;
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-pub(crate) fn print(shell: clap_complete::Shell) -> Result<Exit, Failure> {
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
     let all = crate::config::with_settings(Args::command());
-    // Nobody types what is hidden.
     let shown = all.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
     let mut shown = clap::Command::new("tenure").version(env!("CARGO_PKG_VERSION")).subcommands(shown);
     let mut text = Vec::new();

@@ -1,7 +1,7 @@
-//! Settings that were not typed: `TENURE_*`, then `tenure.toml`. And `tenure config`, which says where each came from.
+//! Settings from the variables `TENURE_*` and from `tenure.toml`; and `tenure config`, which shows where each comes from.
 //!
-//! A setting is an option of some command. What is found here becomes the default of that option, so that what was
-//! typed comes first by itself, and nothing has to be decided twice.
+//! A setting is an option of some command. A setting that is found here becomes the default of that option, so that what was
+//! typed comes first.
 
 mod file;
 #[cfg(test)]
@@ -17,12 +17,12 @@ use clap::parser::ValueSource;
 use self::file::File;
 use self::keys::{KEYS, Key, RESERVED};
 use crate::exit::{Exit, Failure};
-use crate::json::{self, Setting};
-use crate::output::{self, Style, Table};
+use crate::json::Setting;
+use crate::output::{self, Style, Table, say};
 use crate::place::{Place, without_secrets};
-use crate::settings::{self, Form};
+use crate::settings;
 
-/// Names the file; then it has to be there.
+/// Names the file, which must exist then.
 const FILE_VARIABLE: &str = "TENURE_CONFIG";
 const PREFIX: &str = "TENURE_";
 
@@ -31,8 +31,8 @@ const PREFIX: &str = "TENURE_";
 pub(crate) struct Found {
     file: Option<PathBuf>,
     values: BTreeMap<&'static str, (String, Origin)>,
-    /// Settings that do not count: which, where it was found, and what takes precedence.
-    overruled: Vec<(&'static str, Origin, String)>,
+    /// Settings that another one overrides, as a line each.
+    overruled: Vec<String>,
 }
 
 /// Where a value came from.
@@ -52,8 +52,8 @@ impl std::fmt::Display for Origin {
 }
 
 impl Found {
-    /// Reads the environment and the file. What cannot be a setting is refused here, before anything is begun.
-    pub(crate) fn gather() -> Result<Self, Failure> {
+    /// Reads the environment and the file. What cannot be a setting is refused here, before the command starts.
+    pub(crate) fn gather(typed: &ArgMatches) -> Result<Self, Failure> {
         let mut found = Self::default();
         if let Some(file) = File::find()? {
             for (key, value, line) in file.settings()? {
@@ -68,7 +68,6 @@ impl Found {
                 refuse_misspelt(name)?;
                 continue;
             };
-            // Empty is as if there were none.
             if value.is_empty() {
                 continue;
             }
@@ -76,70 +75,54 @@ impl Found {
             key.check(&value).map_err(|why| Failure::new(format!("{name}: {why}")))?;
             found.values.insert(key.name, (value, Origin::Variable(name.to_owned())));
         }
-        found.settle()?;
+        found.settle(typed.subcommand().map(|(_, typed)| typed))?;
         Ok(found)
     }
 
-    /// Of two that contradict each other the one that comes first counts; two from the same place are refused.
-    fn settle(&mut self) -> Result<(), Failure> {
+    /// Of two settings that contradict each other, the flag counts, then the variable, then the file. Two from the same place
+    /// are an error.
+    fn settle(&mut self, typed: Option<&ArgMatches>) -> Result<(), Failure> {
         for key in KEYS {
             let Some(other) = key.excludes else { continue };
-            let (Some((value, from)), Some((another, place))) =
-                (self.values.get(key.name), self.values.get(other))
-            else {
-                continue;
-            };
-            if !keys::contradict(value, another) {
-                continue;
-            }
-            match (from, place) {
-                (Origin::Variable(_), Origin::File { .. }) => {
-                    let by = format!("{from}={value}");
-                    self.overrule(other, by);
-                }
-                (Origin::File { .. }, Origin::Variable(_)) => {}
-                _ => {
-                    let what = format!("`{}` and `{other}` contradict each other: {from}, {place}", key.name);
-                    return Err(Failure::new(what).hint("keep one of them"));
-                }
+            let Some((value, place)) = self.values.get(key.name) else { continue };
+            let (another, by) =
+                match (typed.and_then(|typed| typed_value(typed, other)), self.values.get(other)) {
+                    // A switch is typed without a value.
+                    (Some(typed), _) if typed == "true" => (typed, format!("--{other}")),
+                    (Some(typed), _) => (typed.clone(), format!("--{other} {typed}")),
+                    (None, Some((another, at))) => match (place, at) {
+                        (Origin::File { .. }, Origin::Variable(_)) => {
+                            (another.clone(), format!("{at}={another}"))
+                        }
+                        (Origin::Variable(_), Origin::File { .. }) => continue,
+                        _ if !keys::contradict(value, another) => continue,
+                        _ => {
+                            let what =
+                                format!("`{}` and `{other}` contradict each other: {place}, {at}", key.name);
+                            return Err(Failure::new(what).hint("keep one of them"));
+                        }
+                    },
+                    (None, None) => continue,
+                };
+            if keys::contradict(value, &another) {
+                let line = format!("`{}` ({place}) does not count: `{by}` comes first", key.name);
+                self.overruled.push(line);
+                self.values.remove(key.name);
             }
         }
         Ok(())
     }
 
-    /// Drops what contradicts something that was typed.
-    pub(crate) fn yield_to(&mut self, typed: &ArgMatches) {
-        let Some((_, typed)) = typed.subcommand() else { return };
-        for key in KEYS {
-            let Some(by) = key.excludes.filter(|other| is_typed(typed, other)) else { continue };
-            let written = typed.get_raw(by).and_then(|mut all| all.next()).map(|one| one.to_string_lossy());
-            let written = written.unwrap_or_default();
-            if self.values.get(key.name).is_some_and(|(value, _)| keys::contradict(value, &written)) {
-                // A switch is typed without a value.
-                let value = if written == "true" { String::new() } else { format!(" {written}") };
-                self.overrule(key.name, format!("--{by}{value}"));
-            }
-        }
-    }
-
-    fn overrule(&mut self, key: &'static str, by: String) {
-        if let Some((_, place)) = self.values.remove(key) {
-            self.overruled.push((key, place, by));
-        }
-    }
-
-    /// Says what does not count, and why.
-    pub(crate) fn tell_overruled(&self) {
-        for (key, place, by) in &self.overruled {
-            output::overruled(key, &place.to_string(), by);
-        }
+    /// Settings that another one overrides, as a line each.
+    pub(crate) fn overruled(&self) -> Vec<String> {
+        self.overruled.clone()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The same command line, with what was found in place of its defaults. `typed` is what was understood without.
+    /// The same command line, with the found settings as its defaults. `typed` is what was understood without them.
     pub(crate) fn apply_to(&self, command: clap::Command, typed: &ArgMatches) -> clap::Command {
         match typed.subcommand() {
             Some((name, _)) => command.mut_subcommand(name, |one| self.apply_to_one(one)),
@@ -148,7 +131,7 @@ impl Found {
     }
 
     fn apply_to_one(&self, command: clap::Command) -> clap::Command {
-        // By its long name, too: what is told by its place is another thing.
+        // A positional argument of that name is something else.
         let has = |command: &clap::Command, key: &Key| {
             command
                 .get_arguments()
@@ -163,17 +146,20 @@ impl Found {
     }
 }
 
-fn is_typed(typed: &ArgMatches, id: &str) -> bool {
-    typed.try_contains_id(id).unwrap_or(false) && typed.value_source(id) == Some(ValueSource::CommandLine)
+/// What was typed for an option.
+fn typed_value(typed: &ArgMatches, id: &str) -> Option<String> {
+    let value = typed.try_get_raw(id).ok()??.next()?;
+    let is_typed = typed.value_source(id) == Some(ValueSource::CommandLine);
+    is_typed.then(|| value.to_string_lossy().into_owned())
 }
 
-/// Other programs have variables, too, and an orchestrator makes some for a service of our name; but what looks like a
-/// setting of ours and is none was meant to be one.
+/// Refuses a variable that looks like a misspelt setting. Others are left alone: an orchestrator sets some for a service named
+/// `tenure`.
 fn refuse_misspelt(name: &str) -> Result<(), Failure> {
     if RESERVED.contains(&name) || name == FILE_VARIABLE {
         return Ok(());
     }
-    // Of a short one two letters are most of it.
+    // Two letters are most of a short name.
     let most = |key: &str| if key.len() < "TENURE_".len() + 4 { 1 } else { 2 };
     let is_near = |key: &String| strsim::osa_distance(name, key) <= most(key);
     let near = KEYS.iter().map(Key::variable).find(is_near);
@@ -182,7 +168,7 @@ fn refuse_misspelt(name: &str) -> Result<(), Failure> {
     })
 }
 
-/// The command line with every setting as an option of `config`, so that people can see what a flag would change.
+/// The command line with every setting as an option of `config`, which shows what a flag would change.
 pub(crate) fn with_settings(command: clap::Command) -> clap::Command {
     let options = KEYS.iter().filter_map(|key| Some(key.option_of(&command)?.clone().required(false)));
     let options: Vec<clap::Arg> = options.collect();
@@ -192,11 +178,19 @@ pub(crate) fn with_settings(command: clap::Command) -> clap::Command {
 // ---- tenure config -----------------------------------------------------------------------------------------
 
 pub(crate) fn config(settings: &settings::Config) -> Result<Exit, Failure> {
-    let settings::Config { form, file, settings } = settings;
-    if *form == Form::Programs {
-        return output::json(&json::Config::of(file.as_deref(), settings)).map(|()| Exit::OK);
+    let settings::Config { json, file, settings, overruled } = settings;
+    overruled.iter().for_each(say);
+    if *json {
+        return output::json(&crate::json::config(file.as_deref(), settings)).map(|()| Exit::OK);
     }
-    output::which_file(file.as_deref(), &file::places());
+    match file {
+        Some(file) => say(format!("settings from `{}`", file.display())),
+        None => {
+            let places: Vec<String> =
+                file::places().iter().map(|path| format!("`{}`", path.display())).collect();
+            say(format!("no settings file: neither {}", places.join(" nor ")));
+        }
+    }
     let rows = KEYS.iter().zip(settings).map(|(key, one)| {
         let value = one.value.clone().unwrap_or_else(|| format!("({})", key.otherwise));
         [one.setting.to_owned(), value, one.place.clone().unwrap_or_else(|| one.from.to_owned())]
@@ -219,18 +213,18 @@ impl Found {
     fn in_force(&self, key: &'static Key, matches: &ArgMatches) -> Result<Setting, Failure> {
         let raw = matches.try_get_raw(&key.id()).ok().flatten().and_then(|mut values| values.next());
         let value = raw.map(|value| value.to_string_lossy().into_owned());
-        let is_typed = matches.value_source(&key.id()) == Some(ValueSource::CommandLine);
-        let (from, place) = match self.values.get(key.name) {
-            _ if is_typed => ("flag", Some(format!("--{}", key.name))),
-            Some((_, place @ Origin::Variable(_))) => ("environment", Some(place.to_string())),
-            Some((_, place @ Origin::File { .. })) => ("file", Some(place.to_string())),
-            None => ("default", None),
+        let (from, place) = match (typed_value(matches, &key.id()), self.values.get(key.name)) {
+            (Some(typed), _) => {
+                let flag = format!("--{}", key.name);
+                key.check(&typed).map_err(|why| Failure::new(format!("{flag}: {why}")))?;
+                ("flag", Some(flag))
+            }
+            (None, Some((_, place @ Origin::Variable(_)))) => ("environment", Some(place.to_string())),
+            (None, Some((_, place @ Origin::File { .. }))) => ("file", Some(place.to_string())),
+            (None, None) => ("default", None),
         };
-        if let Some(value) = value.as_ref().filter(|_| is_typed) {
-            key.check(value).map_err(|why| Failure::new(format!("--{}: {why}", key.name)))?;
-        }
         let value = match (key.name, value) {
-            // Without a home there is no default store, and nothing to show.
+            // Without a home folder there is no default store.
             ("store", None) => Place::find(None).ok().map(|place| place.to_string()),
             ("store", Some(url)) => Some(without_secrets(&url)),
             (_, value) => value,

@@ -1,4 +1,4 @@
-//! `tenure doctor`: is this store safe, how fast is it, how does its clock run, and which timing fits.
+//! `tenure doctor`: whether a store is safe, how fast it is, how its clock runs, and which ttl fits.
 
 pub(crate) mod figures;
 
@@ -7,38 +7,31 @@ use std::time::Duration;
 use tenure::admin::Admin;
 use tenure::store::Impact;
 
-use self::figures::{Clock, Figures, Findings, Trips};
+use self::figures::{Clock, Figures, Findings, ServerClock, Trips};
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::open::patiently;
-use crate::output::{self, Colour, Style, clean, short_span, span, wrapped};
-use crate::settings::{self, Form, Store};
+use crate::output::{Colour, Style, clean, short_span, span, wrapped};
+use crate::settings::{self, Store};
 
-/// How long each kind of question is put.
+/// How long to measure reads, and then writes.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) async fn doctor(settings: settings::Doctor) -> Result<Exit, Failure> {
-    let settings::Doctor { timing, form, store: at } = settings;
-    let store = open(&at).await?;
+    let settings::Doctor { timing, look } = settings;
+    let (store, place) = (open(&look.store).await?, &look.store.place);
     let concerns = store.safety().await?;
     let label = format!("tenure-doctor-{}", std::process::id());
     let measured = store.measure(&label, MEASURED_FOR).await?;
-    let clock = if at.place.is_file() { Clock::Shared } else { Clock::of_server(&measured.asked) };
-    let findings = Findings {
-        proves_deaths: at.place.proves_deaths(),
-        figures: Figures::of(timing, &measured),
-        concerns,
-        clock,
-    };
-    match form {
-        Form::Programs => output::report(&at, json::Doctor::of(&findings))?,
-        _ => output::data(&findings.text(Style::of_stdout()))?,
-    }
-    Ok(if findings.is_safe() { Exit::OK } else { Exit::UNSAFE })
+    let clock = if place.is_file() { Clock::Shared } else { Clock::Server(ServerClock::of(&measured.asked)) };
+    let (proves_deaths, figures) = (place.proves_deaths(), Figures::of(timing, &measured));
+    let findings = Findings { proves_deaths, figures, concerns, clock };
+    let exit = look.answer(|| json::doctor(&findings), |style| findings.text(style))?;
+    Ok(if findings.is_safe() { exit } else { Exit::UNSAFE })
 }
 
-/// The store. It is made if need be, because whether it works is what people want to know; but for a file that was
-/// named, whose path may be misspelt.
+/// Opens the store. Creates it if need be, because whether it works is the question; but not a file that was named, whose
+/// path may be misspelt.
 async fn open(at: &Store) -> Result<Admin, Failure> {
     if at.place.is_file() && !at.place.is_default() {
         return at.require().await;
@@ -46,7 +39,7 @@ async fn open(at: &Store) -> Result<Admin, Failure> {
     at.place.make_folder()?;
     let open = async || Admin::open_named(at.place.url(), at.namespace.as_str()).await;
     let store = patiently(&at.place, at.waits, open).await?;
-    output::which_store(&at.place, at.namespace.as_str());
+    at.say_which();
     Ok(store)
 }
 
@@ -58,11 +51,11 @@ impl Findings {
         let worst = self.concerns.iter().map(|concern| concern.cost).max();
         let safe = match worst {
             _ if !self.is_safe() => {
-                style.paint(Colour::Bad, "no") + ", after some faults two may own at once"
+                style.paint(Colour::Bad, "no") + ", after some faults two workers may own at once"
             }
             Some(Impact::Record) => {
                 style.paint(Colour::Good, "yes")
-                    + ", as far as the store tells, for what one owns; not for `tenure once` and `tenure cron`"
+                    + ", as far as the store tells, for ownerships; not for `tenure once` and `tenure cron`"
             }
             _ => style.paint(Colour::Good, "yes") + ", as far as the store tells: every promise holds",
         };
@@ -88,18 +81,18 @@ impl Findings {
     fn clock_text(&self) -> String {
         match &self.clock {
             Clock::Shared => "this host's own; steps of the wall clock do not matter".to_owned(),
-            Clock::Server { ahead, is_ahead, uncertain, rate, rate_uncertain } => {
-                let side = if *is_ahead { "ahead of" } else { "behind" };
-                let rate = match (rate, rate_uncertain) {
-                    (Some(rate), Some(uncertain)) => format!(
-                        "over the measurement its rate differs by {rate:.2} % (give or take {uncertain:.2}); up to 10 % is allowed"
+            Clock::Server(ServerClock { ahead_us, uncertain, rate }) => {
+                let side = if *ahead_us < 0 { "behind" } else { "ahead of" };
+                let rate = match rate {
+                    Some((rate, uncertain)) => format!(
+                        "during the measurement its rate differed by {rate:.2} % (give or take {uncertain:.2}); up to 10 % is allowed"
                     ),
-                    _ => "too few answers to compare rates".to_owned(),
+                    None => "too few replies to compare rates".to_owned(),
                 };
                 format!(
                     "the server's, {} {side} this host's (give or take {}), which does no harm; {rate}. Not known: how it \
                      runs over hours, whether it steps",
-                    short_span(*ahead),
+                    short_span(Duration::from_micros(ahead_us.unsigned_abs())),
                     short_span(*uncertain)
                 )
             }
@@ -109,9 +102,9 @@ impl Findings {
     fn failover_text(&self) -> String {
         let worst = span(self.figures.worst_failover());
         match self.proves_deaths {
-            true => format!("milliseconds after a process dies; {worst} at worst, after one that hangs"),
+            true => format!("milliseconds after a process dies; at most {worst} after one hangs"),
             false => format!(
-                "{worst} at worst after an owner dies: its lease, 50ms and the slowest answer; milliseconds where the guard of \
+                "at most {worst} after an owner dies: its lease, 50ms and the slowest reply; milliseconds where the guard of \
                  `tenure run` reports it"
             ),
         }
@@ -124,7 +117,7 @@ fn line(name: &str, what: &str) -> String {
 
 fn trips(trips: &Trips) -> String {
     format!(
-        "median {}, p99 {}, slowest {} ({} answers)",
+        "median {}, p99 {}, slowest {} ({} replies)",
         short_span(trips.median),
         short_span(trips.p99),
         short_span(trips.slowest),
@@ -138,7 +131,7 @@ impl Figures {
             longest if longest.is_zero() => String::new(),
             longest if longest == self.timing.ttl() => String::new(),
             longest => format!(
-                "; this namespace has seen one of {}: use one for all, in case the store loses its data",
+                "; this namespace has seen one of {}: use the same ttl everywhere, in case the store loses its data",
                 span(longest)
             ),
         };
@@ -150,7 +143,7 @@ impl Figures {
     fn outage_text(&self) -> String {
         let (least, most) = self.outage();
         format!(
-            "the store may be away for {} and nobody loses anything; for up to {} if it goes just after a renewal",
+            "the store may be away for {} and no ownership is lost; for up to {} if it goes away just after a renewal",
             span(least),
             span(most)
         )
@@ -160,13 +153,13 @@ impl Figures {
         let (suggested, ttl) = (span(self.suggested_ttl()), span(self.timing.ttl()));
         match self.timing.ttl() {
             present if present < self.suggested_ttl() => {
-                format!("{suggested} or longer is suggested: {ttl} leaves too little room for slow answers")
+                format!("{suggested} or longer is suggested: {ttl} leaves too little room for slow replies")
             }
             present if present == self.suggested_ttl() => {
                 format!("{suggested} is the shortest that fits this store")
             }
             _ => format!(
-                "{ttl} fits; the shortest that does is {suggested}. Shorter: sooner failover; longer: longer outages survived"
+                "{ttl} fits; the shortest that does is {suggested}. A shorter ttl fails over sooner, a longer one survives longer outages"
             ),
         }
     }

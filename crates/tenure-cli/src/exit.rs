@@ -1,4 +1,4 @@
-//! How `tenure` ends: the codes, and what went wrong.
+//! How `tenure` ends: exit codes, and failures.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -17,14 +17,14 @@ impl Exit {
     pub(crate) const NOT_ELECTED: Self = Self(123);
     /// The ownership was lost, and `tenure` was told not to compete again.
     pub(crate) const LOST: Self = Self(124);
-    /// `tenure` itself failed, or was not understood.
+    /// `tenure` itself failed, or did not understand its arguments.
     pub(crate) const FAILED: Self = Self(125);
     /// The command is there and cannot be run.
     pub(crate) const CANNOT_RUN: Self = Self(126);
     /// There is no such command.
     pub(crate) const NOT_FOUND: Self = Self(127);
 
-    /// As shells tell that something died of a signal.
+    /// The code by which shells report a death by signal.
     pub(crate) fn by_signal(number: i32) -> Self {
         Self(u8::try_from(128 + number).unwrap_or(u8::MAX))
     }
@@ -56,14 +56,15 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failure {
     what: String,
     hint: Option<String>,
+    exit: Exit,
 }
 
 impl Failure {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: None }
+        Self { what: what.into(), hint: None, exit: Exit::FAILED }
     }
 
-    /// The same, with its cause and the causes of that, but for those that only say the same again.
+    /// Adds a cause and the causes of that, but none that repeats what was said.
     pub(crate) fn because(mut self, cause: &dyn std::error::Error) -> Self {
         let (mut cause, mut before) = (Some(cause), None);
         while let Some(error) = cause {
@@ -78,6 +79,15 @@ impl Failure {
 
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// Another exit code than that of a failure of `tenure` itself.
+    pub(crate) fn with_exit(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
     }
 
     /// Suggests the name in `known` that is closest to `typed`; if none is close, hints at `otherwise`.
@@ -120,17 +130,11 @@ impl From<tenure::types::LimitError> for Failure {
     }
 }
 
-impl From<tenure::types::TimingError> for Failure {
-    fn from(timing: tenure::types::TimingError) -> Self {
-        Self::new(timing.to_string())
-    }
-}
-
 /// Which of `known` was meant, if one is near enough.
 fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = known.iter().map(|name| (*name, strsim::jaro_winkler(typed, name)));
     let (best, likeness) = likeness.max_by(|a, b| a.1.total_cmp(&b.1))?;
-    // As near as clap wants options to be, or one wrong letter.
+    // As close as clap wants options to be, or one wrong letter.
     let is_near = likeness > 0.8 || (typed.chars().count() > 2 && strsim::osa_distance(typed, best) == 1);
     is_near.then_some(best)
 }

@@ -325,7 +325,7 @@ impl<'a> Guard<'a> {
             false => self.tell(&Told::Undead { run, count }),
             true => {
                 output::from_guard(&format!(
-                    "{count} of its processes will not die; the lease is not closed"
+                    "{count} of its processes cannot be killed; the lease is not closed"
                 ));
             }
         }

@@ -1,4 +1,4 @@
-//! `tenure history`: who owned what, when, why it ended, and how long nobody did.
+//! `tenure history`: who owned what, when, why that ended, and how long nobody owned it.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -6,40 +6,37 @@ use std::time::Duration;
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::open;
-use crate::output::{self, Colour, Style, Table, clean, span};
-use crate::settings::{self, Form};
-use crate::timeline::{self, Stint, Timeline, letter, why};
+use crate::output::{Colour, Style, Table, clean, say, span};
+use crate::settings;
+use crate::timeline::{self, Stint, Timeline, ended, letter};
 
 /// The width of a bar where there is no terminal, and at most.
 const BAR: usize = 60;
-/// Of so many workers the names are listed.
+/// How many workers are listed by name.
 const NAMED: usize = 62;
 
 pub(crate) async fn history(settings: settings::History) -> Result<Exit, Failure> {
-    let settings::History { resource, since, form, store } = settings;
-    let timelines = match store.open().await? {
-        Some(store) => {
-            let (views, entries) = open::read(&store, resource.as_ref()).await?;
-            let timelines = timeline::timelines(&entries, &views).into_iter();
-            let timelines: Vec<(String, Timeline)> =
-                timelines.map(|(name, timeline)| (name, timeline.within(since))).collect();
-            if timelines.is_empty() && resource.is_none() && form == Form::People {
-                output::nothing_claimed_yet();
-            }
-            timelines
+    let settings::History { resource, since, look } = settings;
+    let mut timelines = Vec::new();
+    if let Some(store) = look.store.open().await? {
+        let (views, entries) = open::read(&store, resource.as_ref()).await?;
+        let all = timeline::timelines(&entries, &views).into_iter();
+        timelines = all.map(|(name, timeline)| (name, timeline.within(since))).collect();
+        if timelines.is_empty() && resource.is_none() && !look.json {
+            say("nothing has been claimed yet");
         }
-        None => Vec::new(),
+    }
+    let text = |style| {
+        let shown = timelines.iter().filter(|(_, timeline)| !timeline.reaches().is_zero());
+        let texts: Vec<String> = shown.map(|(name, timeline)| text(name, timeline, since, style)).collect();
+        match since {
+            _ if !texts.is_empty() || timelines.is_empty() => {}
+            Some(since) => say(format!("nobody has owned anything within {}", span(since))),
+            None => say("nobody has owned anything yet"),
+        }
+        texts.join("\n")
     };
-    if form == Form::Programs {
-        return output::report(&store, json::History::of(&timelines, since)).map(|()| Exit::OK);
-    }
-    let style = Style::of_stdout();
-    let shown = timelines.iter().filter(|(_, timeline)| !timeline.reaches().is_zero());
-    let texts: Vec<String> = shown.map(|(name, timeline)| text(name, timeline, since, style)).collect();
-    if texts.is_empty() && !timelines.is_empty() {
-        output::nothing_owned(since);
-    }
-    output::data(&texts.join("\n")).map(|()| Exit::OK)
+    look.answer(|| json::history(&timelines, since), text)
 }
 
 // ---- for people --------------------------------------------------------------------------------------------
@@ -65,7 +62,7 @@ fn summary(timeline: &Timeline, shown: Duration) -> String {
             format!("nobody owned it for {} ({many} gaps, the longest {})", span(vacant), span(longest))
         }
     };
-    // Nobody should read 100 where a moment was missing.
+    // Never 100 where a moment was missing.
     let owned = if vacant.is_zero() { 100.0 } else { (owned * 10.0).floor().min(999.0) / 10.0 };
     format!("owned {owned} % of the last {}; {gaps}", span(shown))
 }
@@ -98,12 +95,12 @@ fn table(timeline: &Timeline, style: Style) -> String {
     let ago = |ago: Duration| format!("{} ago", span(ago));
     let ownership = |stint: &Stint| {
         let lasted = stint.lasted().map_or_else(|| "?".to_owned(), span);
-        let ended = stint.ended.map_or("owns still", |(_, what)| why(what));
+        let end = stint.ended.map_or("still owns", |(_, what)| ended(what)[1]);
         let began = stint.began.map_or_else(|| "before that".to_owned(), ago);
         let (term, ticket) = (stint.term.to_string(), stint.ticket.to_string());
         (
             stint.began.unwrap_or(Duration::MAX),
-            [term, ticket, stint.worker.clone(), began, lasted, ended.to_owned()],
+            [term, ticket, stint.worker.clone(), began, lasted, end.to_owned()],
         )
     };
     let mut rows: Vec<(Duration, [String; 6])> = timeline.stints.iter().map(ownership).collect();

@@ -1,69 +1,65 @@
-//! `tenure cron --list` and `tenure cron --history`: what became of the occurrences of jobs.
+//! `tenure cron --list` and `tenure cron --history`: the outcomes of jobs.
 
-use std::time::Duration;
-
-use tenure::jobs::JobView;
+use tenure::jobs::JobRecord;
 
 use crate::exit::{Exit, Failure};
-use crate::json::{CRON, Job, Jobs, Occurrence};
-use crate::output::{self, Style, Table, span};
-use crate::settings::{self, Form};
+use crate::json;
+use crate::output::{Table, say, span};
+use crate::settings;
+use crate::view::{CRON, ScheduledJob};
 
 pub(crate) async fn jobs(settings: settings::Jobs) -> Result<Exit, Failure> {
-    let settings::Jobs { one, form, store: at } = settings;
+    let settings::Jobs { one, look } = settings;
     let store = match &one {
-        None => at.open().await?,
-        Some(_) => Some(at.require().await?),
+        None => look.store.open().await?,
+        Some(_) => Some(look.store.require().await?),
+    };
+    let all = match &store {
+        Some(store) => store.jobs().await?,
+        None => Vec::new(),
     };
     let views = match (&store, &one) {
-        (None, _) => Vec::new(),
-        (Some(store), None) => store.jobs().await?,
         (Some(store), Some(name)) => match store.job(&format!("{CRON}{name}")).await? {
             Some(view) => vec![view],
-            None => return Err(unknown(name.as_str(), &store.jobs().await?)),
+            None => {
+                let names: Vec<&str> =
+                    all.iter().filter_map(|view| view.job.as_str().strip_prefix(CRON)).collect();
+                let failure = Failure::new(format!("there is no job `{name}`: nobody has run it yet"));
+                return Err(failure.did_you_mean(name.as_str(), &names, || {
+                    "`tenure cron --list` lists the jobs".to_owned()
+                }));
+            }
         },
+        _ => all,
     };
-    let jobs = Jobs::of(&views);
-    if form == Form::Programs {
-        return output::report(&at, jobs).map(|()| Exit::OK);
+    let jobs: Vec<ScheduledJob<'_>> = views.iter().filter_map(ScheduledJob::of).collect();
+    if jobs.is_empty() && store.is_some() && !look.json {
+        say("no job has run yet");
     }
-    if jobs.jobs.is_empty() && store.is_some() {
-        output::no_job_yet();
-    }
-    let columns = Style::of_stdout().columns;
-    let text = match one {
-        None => list(&jobs.jobs).text(columns),
-        Some(_) => jobs.jobs.iter().map(|job| history(job).text(columns)).collect(),
-    };
-    output::data(&text).map(|()| Exit::OK)
-}
-
-fn unknown(name: &str, views: &[JobView]) -> Failure {
-    let names: Vec<&str> = views.iter().filter_map(|view| view.job.as_str().strip_prefix(CRON)).collect();
-    Failure::new(format!("there is no job `{name}`: nobody has run it yet")).did_you_mean(
-        name,
-        &names,
-        || "`tenure cron --list` lists those that there are".to_owned(),
+    look.answer(
+        || json::jobs(&jobs),
+        |style| match one {
+            None => list(&jobs).text(style.columns),
+            Some(_) => jobs.iter().map(|job| history(job).text(style.columns)).collect(),
+        },
     )
 }
 
-// ---- for people --------------------------------------------------------------------------------------------
-
-fn list(jobs: &[Job<'_>]) -> Table<10> {
-    let row = |job: &Job<'_>| {
-        let latest = job.occurrences.last();
+fn list(jobs: &[ScheduledJob<'_>]) -> Table<10> {
+    let row = |job: &ScheduledJob<'_>| {
+        let (latest, counts) = (job.view.records.last(), job.view.counts);
         let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
         [
-            job.job.to_owned(),
-            job.plan.to_owned(),
-            job.next.clone().unwrap_or_default(),
-            latest.map(|latest| latest.occurrence.clone()).unwrap_or_default(),
-            latest.map(|latest| latest.state.to_owned()).unwrap_or_default(),
-            job.ran.to_string(),
-            count(job.failed),
-            count(job.interrupted),
-            count(job.missed),
-            count(job.skipped),
+            job.name.to_owned(),
+            job.view.plan.to_string(),
+            job.next().unwrap_or_default(),
+            latest.map(|latest| job.scheduled(latest)).unwrap_or_default(),
+            latest.map(|latest| json::state(latest.state).to_owned()).unwrap_or_default(),
+            counts.ran.to_string(),
+            count(counts.failed),
+            count(counts.interrupted),
+            count(counts.missed),
+            count(counts.skipped),
         ]
     };
     let head =
@@ -71,20 +67,20 @@ fn list(jobs: &[Job<'_>]) -> Table<10> {
     Table { head, rows: jobs.iter().map(row).collect() }
 }
 
-fn history(job: &Job<'_>) -> Table<8> {
-    let row = |one: &Occurrence<'_>| {
-        let left_out = u64::from(one.missed_before) + u64::from(one.skipped_before);
+fn history(job: &ScheduledJob<'_>) -> Table<8> {
+    let row = |record: &JobRecord| {
+        let left_out = u64::from(record.missed) + u64::from(record.skipped);
         [
-            one.occurrence.clone(),
-            one.state.to_owned(),
-            if one.attempt == 1 { String::new() } else { one.attempt.to_string() },
-            one.worker.to_owned(),
-            one.began.clone(),
-            one.took_ms.map(|took| span(Duration::from_millis(took))).unwrap_or_default(),
+            job.scheduled(record),
+            json::state(record.state).to_owned(),
+            if record.attempt == 1 { String::new() } else { record.attempt.to_string() },
+            record.worker.to_string(),
+            job.began(record),
+            record.took.map(span).unwrap_or_default(),
             if left_out == 0 { String::new() } else { left_out.to_string() },
-            one.note.to_owned(),
+            record.note.to_string(),
         ]
     };
     let head = ["OCCURRENCE", "STATE", "ATTEMPT", "WORKER", "BEGAN", "TOOK", "LEFT OUT BEFORE", "NOTE"];
-    Table { head, rows: job.occurrences.iter().map(row).collect() }
+    Table { head, rows: job.view.records.iter().map(row).collect() }
 }

@@ -1,14 +1,13 @@
-//! `tenure`, the command line: runs a command only while it owns a ticket, and says who owns what.
+//! `tenure`, the command line: runs a command only while it owns a ticket, and shows who owns what.
 //!
-//! `args` is what was typed, `settings` what is meant, `output` the one file that prints, `process` the one
-//! with `unsafe`, `guard` another process. Here is only which of them comes after which.
+//! Each command goes the same way: `args` is what was typed, `settings` what is meant, one file carries it out, and `output`
+//! is the only part that prints. `process` is the only file with `unsafe`; `guard` is another process.
 
 mod args;
 mod completions;
 mod config;
 mod demo;
 mod doctor;
-mod duplicate_labels;
 mod exit;
 mod explain;
 #[cfg(test)]
@@ -33,86 +32,66 @@ mod step_down;
 mod timeline;
 mod tree;
 mod trouble;
+mod view;
 mod watch;
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::{CommandFactory, FromArgMatches};
 
-use self::args::{Args, Wanted};
+use self::args::Args;
 use self::config::Found;
 use self::exit::{Exit, Failure};
+use self::settings::Command;
 
 fn main() -> ExitCode {
     let exit = match understood() {
-        Ok((args, typed, found)) => carry_out(args, &typed, &found),
-        Err(misunderstood) => misunderstood,
+        Ok(command) => command.and_then(carry_out),
+        Err(clap_error) => Ok(output::clap_error(clap_error)),
     };
     let exit = exit.unwrap_or_else(|failure| {
         output::failed(&failure);
-        Exit::FAILED
+        failure.exit()
     });
     output::finish();
     exit.into()
 }
 
-/// What was typed, filled up from the environment and the file. Otherwise how to exit: clap has told what is wrong, or given
-/// help, or a setting is wrong.
-fn understood() -> Result<(Args, ArgMatches, Found), Result<Exit, Failure>> {
-    let told = |error| Ok(output::told_by_clap(error));
+/// What is meant: by the arguments, then the environment, then the file. The outer error is clap's, which may be help.
+fn understood() -> Result<Result<Command, Failure>, clap::Error> {
     let command = || config::with_settings(Args::command());
-    // Without settings first: whoever asks for help is helped, whatever stands in a file.
-    let typed = command().try_get_matches().map_err(told)?;
-    let (typed, found) = match typed.subcommand_name() {
-        Some("completions" | "man" | "demo" | "demo-worker" | "new") => (typed, Found::default()),
-        _ => {
-            let mut found = Found::gather().map_err(Err)?;
-            found.yield_to(&typed);
-            let typed = match found.is_empty() {
-                true => typed,
-                false => found.apply_to(command(), &typed).try_get_matches().map_err(told)?,
-            };
-            (typed, found)
-        }
+    // Without settings first: help is given even if a file is wrong.
+    let mut matches = command().try_get_matches()?;
+    let uses_settings =
+        !matches!(matches.subcommand_name(), Some("completions" | "man" | "demo" | "demo-worker" | "new"));
+    let found = match if uses_settings { Found::gather(&matches) } else { Ok(Found::default()) } {
+        Ok(found) => found,
+        Err(failure) => return Ok(Err(failure)),
     };
-    let args = Args::from_arg_matches(&typed).map_err(told)?;
-    Ok((args, typed, found))
-}
-
-fn carry_out(args: Args, matches: &ArgMatches, found: &Found) -> Result<Exit, Failure> {
-    match args.wanted {
-        Wanted::Run(typed) => guarded(settings::Run::from_args(typed)?, || found.tell_overruled()),
-        Wanted::Cron(typed) if typed.list || typed.history.is_some() => {
-            block_on(jobs::jobs(settings::Jobs::from_args(typed)?))
-        }
-        Wanted::Cron(typed) => guarded(settings::Run::from_cron_args(typed)?, || {}),
-        Wanted::Once(typed) => guarded(settings::Run::from_once_args(typed)?, || {}),
-        Wanted::Status(typed) => block_on(status::status(settings::Status::from_args(typed)?)),
-        Wanted::History(typed) => block_on(history::history(settings::History::from_args(typed)?)),
-        Wanted::StepDown(typed) => block_on(step_down::step_down(settings::StepDown::from_args(typed)?)),
-        Wanted::Explain(typed) => block_on(explain::explain(settings::Explain::from_args(typed)?)),
-        Wanted::Doctor(typed) => block_on(doctor::doctor(settings::Doctor::from_args(typed)?)),
-        Wanted::Config(typed) => {
-            found.tell_overruled();
-            config::config(&settings::Config::from_args(&typed, matches, found)?)
-        }
-        Wanted::Demo(typed) => block_on(demo::demo(settings::Demo::from_args(&typed)?)),
-        Wanted::DemoWorker(typed) => block_on(demo::work(typed)),
-        Wanted::Completions(typed) => completions::print(typed.shell),
-        Wanted::Man(typed) => man::print(&typed.command),
-        Wanted::Schema(typed) => schema::print(&settings::Schema::from_args(typed)?),
-        Wanted::New(typed) => new::new(settings::New::from_args(typed)?),
+    if !found.is_empty() {
+        matches = found.apply_to(command(), &matches).try_get_matches()?;
     }
+    let args = Args::from_arg_matches(&matches)?;
+    Ok(Command::from_args(args, &matches, &found))
 }
 
-/// Runs a command under a guard. What is said first is said by a thread, so it comes after the fork.
-fn guarded(settings: settings::Run, say_first: impl FnOnce()) -> Result<Exit, Failure> {
-    // Before there is any other thread: each inherits what is blocked from the one that starts it, and the guard
-    // must be forked from a process that has none.
-    let signals = process::Signals::block()?;
-    let guard = guard::post(&settings, signals.before())?;
-    say_first();
-    block_on(trouble::tell_while(settings.store.place.to_string(), run::run(settings, signals, guard)))
+fn carry_out(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Run(run) => run::run(*run),
+        Command::Status(status) => block_on(status::status(status)),
+        Command::History(history) => block_on(history::history(history)),
+        Command::Jobs(jobs) => block_on(jobs::jobs(jobs)),
+        Command::StepDown(step_down) => block_on(step_down::step_down(step_down)),
+        Command::Explain(explain) => block_on(explain::explain(explain)),
+        Command::Doctor(doctor) => block_on(doctor::doctor(doctor)),
+        Command::Config(config) => config::config(&config),
+        Command::Demo(demo) => block_on(demo::demo(demo)),
+        Command::DemoWorker(worker) => block_on(demo::work(worker)),
+        Command::Completions(shell) => completions::completions(shell),
+        Command::Man(command) => man::man(&command),
+        Command::Schema(schema) => schema::schema(&schema),
+        Command::New(new) => new::new(new),
+    }
 }
 
 /// Everything happens on the main thread.
@@ -120,7 +99,7 @@ fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Fa
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new("cannot start a runtime").because(&error))?;
     let done = runtime.block_on(future);
-    // A disk may hang on a thread of its own; nobody waits for that in order to be told.
+    // A thread of the runtime may hang on a disk. Do not wait for it.
     runtime.shutdown_background();
     done
 }

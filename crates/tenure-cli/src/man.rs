@@ -1,4 +1,4 @@
-//! `tenure man`: made from the same words as `--help`.
+//! `tenure man`: made from the same text as `--help`.
 
 use clap::CommandFactory;
 
@@ -6,23 +6,20 @@ use crate::args::Args;
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-pub(crate) fn print(command: &[String]) -> Result<Exit, Failure> {
+pub(crate) fn man(name: &str) -> Result<Exit, Failure> {
     let mut all = crate::config::with_settings(Args::command());
     all.build();
-    let page = match command.join("-") {
-        name if name.is_empty() => all,
-        name => {
-            let pages = pages_of(&all);
-            let Some((_, one)) = pages.iter().find(|(page, _)| *page == name) else {
-                let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
-                return Err(Failure::new(format!("there is no command `{name}`")).did_you_mean(
-                    &name,
-                    &names,
-                    || format!("there are {}", names.join(", ")),
-                ));
-            };
+    let pages = pages_of(&all);
+    let page = match pages.iter().find(|(page, _)| page == name) {
+        _ if name.is_empty() => all.clone(),
+        Some((_, one)) => {
             let title = format!("tenure-{name}");
             (*one).clone().name(title.clone()).display_name(title)
+        }
+        None => {
+            let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
+            let failure = Failure::new(format!("there is no command `{name}`"));
+            return Err(failure.did_you_mean(name, &names, || format!("there are {}", names.join(", "))));
         }
     };
     let mut text = Vec::new();

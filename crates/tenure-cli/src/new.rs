@@ -1,6 +1,6 @@
-//! `tenure new`: writes a module into a Cargo project and wires it in, or a small service that runs.
+//! `tenure new`: writes a module into a Cargo project and registers it there, or writes a small service that runs.
 //!
-//! Everything is looked at before anything is written, and nothing that is there is overwritten.
+//! Everything is checked before anything is written, and no file is overwritten.
 
 pub(crate) mod names;
 mod project;
@@ -13,7 +13,7 @@ use std::path::Path;
 use self::names::{ModuleName, PackageName, Resource};
 use self::project::{Project, Wired};
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::output::{clean, data, hint};
 use crate::settings;
 
 pub(crate) fn new(settings: settings::New) -> Result<Exit, Failure> {
@@ -31,7 +31,7 @@ fn module(name: &ModuleName, resources: &[Resource]) -> Result<Exit, Failure> {
 
     write_new(&file, &texts::module(name, resources))?;
     if let Err(error) = replace(&project.root, &wired.text) {
-        // Ours, and of no use without being declared.
+        // Of no use without its declaration.
         let _stays = fs::remove_file(&file);
         return Err(cannot(&format!("write `{}`", project.shown(&project.root)), &error));
     }
@@ -48,11 +48,10 @@ fn module(name: &ModuleName, resources: &[Resource]) -> Result<Exit, Failure> {
     } else {
         Some(format!("add `{registration}` to your `tenure::app::App`, before `.run()`: `{root}` has none"))
     };
-    output::written(&written, next.as_deref())?;
-    Ok(Exit::OK)
+    report(&written, next.as_deref())
 }
 
-/// Whatever happens meanwhile, the file is there as it was or as it is to be.
+/// Replaces a file in one step: whatever happens, it has the old text or the new.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let beside = path.with_extension(format!("rs.{}", std::process::id()));
     let written = fs::metadata(path).and_then(|found| {
@@ -93,13 +92,19 @@ fn app(name: &PackageName, path: &Path, tenure: &Path) -> Result<Exit, Failure> 
         Some(workspace) => {
             let workspace = workspace.display();
             format!(
-                "it lies within the workspace of `{workspace}`: add it to the members there, or an empty [workspace] \
+                "it lies in the workspace of `{workspace}`: add it to the members there, or an empty [workspace] \
                  table to its own manifest; then: cd {folder} && cargo run"
             )
         }
         None => format!("cd {folder} && cargo run, in two terminals; then Ctrl-C in the one that works"),
     };
-    output::written(&written, Some(&next))?;
+    report(&written, Some(&next))
+}
+
+/// Prints what was written, and what to do next.
+fn report(written: &[String], next: Option<&str>) -> Result<Exit, Failure> {
+    data(&written.iter().map(|line| clean(line) + "\n").collect::<String>())?;
+    next.into_iter().for_each(hint);
     Ok(Exit::OK)
 }
 

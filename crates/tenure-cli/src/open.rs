@@ -1,4 +1,4 @@
-//! Opening the store for those who only look or ask: nothing is made, and nobody waits for long unless told to.
+//! Opens a store to look at it or to ask an owner to step down. Nothing is created, and waiting is short unless it was asked for.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use tenure::types::ResourceName;
 use tenure::{Error, ErrorKind};
 
 use crate::exit::Failure;
-use crate::output;
+use crate::output::{grants_nothing, say};
 use crate::place::Place;
 use crate::settings::Store;
 
-/// How long a store may take to be opened: people are told within five seconds that it is not there.
+/// How long a store may take to open: within five seconds people read that it does not answer.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How often one that is not there is looked for.
+/// How often to look for a store that is not there.
 const AGAIN: Duration = Duration::from_millis(250);
 
 impl Store {
-    /// The store, and people are told which; nothing if it is the default one and nobody has made it yet.
+    /// The store; its name is printed. Nothing if it is the default one, which does not exist yet.
     pub(crate) async fn open(&self) -> Result<Option<Admin>, Failure> {
         match self.look().await? {
             None if self.place.is_default() => {
-                output::nothing_yet(&self.place);
+                say(format!("nothing has been run yet: there is no store at `{}`", self.place));
                 Ok(None)
             }
             // "Nobody owns anything" would be a dangerous answer to a misspelt path.
@@ -31,7 +31,7 @@ impl Store {
         }
     }
 
-    /// The store, which has to be there; people are told which.
+    /// The store, which must exist; its name is printed.
     pub(crate) async fn require(&self) -> Result<Admin, Failure> {
         self.look().await?.ok_or_else(|| self.is_not_there())
     }
@@ -46,28 +46,36 @@ impl Store {
         };
         let found = patiently(&self.place, self.waits, find).await?;
         if found.is_some() {
-            output::which_store(&self.place, self.namespace.as_str());
+            self.say_which();
         }
         Ok(found)
+    }
+
+    /// Prints which store this is.
+    pub(crate) fn say_which(&self) {
+        say(format!("store `{}`, namespace `{}`", self.place, self.namespace));
     }
 
     fn is_not_there(&self) -> Failure {
         let failure = Failure::new(format!("there is no store at `{}`", self.place));
         if self.place.is_default() {
-            return failure.hint("nothing has been run yet; `tenure run` makes it");
+            return failure.hint("nothing has been run yet; `tenure run` creates it");
         }
         if let Some(folder) = self.place.missing_folder() {
-            return failure.hint(format!("is the path right? There is no folder `{0}`: `mkdir -p {0}` makes it, then `tenure run` the store", folder.display()));
+            let folder = folder.display();
+            return failure.hint(format!(
+                "is the path right? There is no folder `{folder}`: create it with `mkdir -p {folder}`, then the store with `tenure run`"
+            ));
         }
         if self.place.is_file() {
-            return failure.hint("`tenure run --store ..` makes it; is the path right?");
+            return failure.hint("is the path right? `tenure run --store ..` creates the store");
         }
         Failure::new(format!("nobody has used the namespace `{}` at `{}` yet", self.namespace, self.place))
-            .hint("`tenure run` makes it; are server, database and namespace right?")
+            .hint("are server, database and namespace right? `tenure run` creates the namespace")
     }
 }
 
-/// Opens a store within a few seconds or, if it is to be waited for, whenever it is there.
+/// Opens a store within a few seconds; if it `waits`, as soon as the store is there.
 pub(crate) async fn patiently<T>(
     place: &Place,
     waits: bool,
@@ -89,13 +97,13 @@ pub(crate) async fn patiently<T>(
             Ok(opened) => return Ok(opened),
         };
         if !std::mem::replace(&mut was_told, true) {
-            output::waiting_for_store(&Failure::from(error));
+            say(format!("waiting for the store: {}", Failure::from(error)));
         }
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-/// One resource or all of them, with their history. If the one was never claimed, tells people so and returns nothing.
+/// One resource or all of them, with their history. If the one was never claimed, prints that and returns nothing.
 pub(crate) async fn read(
     store: &Admin,
     resource: Option<&ResourceName>,
@@ -106,13 +114,13 @@ pub(crate) async fn read(
     match store.read(name).await? {
         Some(view) => Ok((vec![view], store.history(name).await?)),
         None => {
-            output::never_claimed(name);
+            say(format!("`{name}` was never claimed"));
             Ok((Vec::new(), Vec::new()))
         }
     }
 }
 
-/// One resource, which has to have been claimed once.
+/// One resource, which must have been claimed once.
 pub(crate) async fn known(store: &Admin, resource: &ResourceName) -> Result<ResourceView, Failure> {
     if let Some(view) = store.read(resource.as_str()).await? {
         return Ok(view);
@@ -120,13 +128,13 @@ pub(crate) async fn known(store: &Admin, resource: &ResourceName) -> Result<Reso
     let failure = match store.condition().await?.withheld {
         Some(left) => Failure::new(format!(
             "`{resource}` was never claimed, or the store has lost it: {}",
-            output::grants_nothing(left)
+            grants_nothing(left)
         )),
         None => Failure::new(format!("`{resource}` was never claimed")),
     };
     let names = store.read_all().await?;
     let names: Vec<&str> = names.iter().map(|view| view.resource.as_str()).collect();
-    // `migration-42` is what people typed when they made `once:migration-42`.
+    // The resource of the job that people call `migration-42` is `once:migration-42`.
     let plain = |name: &str| name.split_once(':').is_some_and(|(_, rest)| rest == resource.as_str());
     let same = names.iter().copied().find(|name| plain(name));
     let names = same.as_ref().map_or(names.as_slice(), std::slice::from_ref);

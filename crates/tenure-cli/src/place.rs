@@ -1,4 +1,4 @@
-//! Which store: the one that was named, else a file in the user's state folder.
+//! Where the store is: the URL that was named, else a file in the user's state folder.
 
 use std::fmt;
 use std::os::unix::fs::DirBuilderExt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::exit::Failure;
 use crate::output::beginning;
 
-/// Where secrets may be, so that no command inherits it.
+/// May hold a password, so no command inherits it.
 pub(crate) const VARIABLE: &str = "TENURE_STORE";
 
 /// What the URL of a store may begin with. Not `memory`, which belongs to one process.
@@ -18,19 +18,19 @@ fn schemes() -> impl Iterator<Item = &'static str> {
 /// The place of the store. Printed, it hides the password.
 pub(crate) struct Place {
     url: String,
-    /// The folder of the default store, which is made when it is first needed.
+    /// The folder of the default store, which is created when it is needed.
     folder: Option<PathBuf>,
 }
 
 impl Place {
     pub(crate) fn find(named: Option<String>) -> Result<Self, Failure> {
         match named {
-            // A command behind it would look protected and be protected from nobody.
+            // The command would look protected and would not be.
             Some(url) if url.split(':').next() == Some("memory") => Err(Failure::new(format!(
                 "`{}` belongs to one process, and protects nothing from another",
                 url.chars().take(60).collect::<String>()
             ))
-            .hint("name a store that all of them see, such as sqlite:PATH or redis://HOST")),
+            .hint("name a store that all of them use, such as sqlite:PATH or redis://HOST")),
             Some(url) => {
                 Self::check_scheme(&url)?;
                 Ok(Self { url, folder: None })
@@ -75,7 +75,7 @@ impl Place {
         &self.url
     }
 
-    /// Whether nobody named it.
+    /// Whether it was not named.
     pub(crate) fn is_default(&self) -> bool {
         self.folder.is_some()
     }
@@ -97,11 +97,11 @@ impl Place {
         (!folder.as_os_str().is_empty() && !folder.exists()).then_some(folder)
     }
 
-    /// Makes the folder of the default store, for this user only. One that was named has to be there.
+    /// Creates the folder of the default store, for this user only. The folder of a named store must exist.
     pub(crate) fn make_folder(&self) -> Result<(), Failure> {
         let Some(folder) = &self.folder else { return Ok(()) };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
-            Failure::new(format!("cannot make the folder `{}`", folder.display()))
+            Failure::new(format!("cannot create the folder `{}`", folder.display()))
                 .because(&error)
                 .hint("name a store with --store sqlite:PATH, or in TENURE_STORE")
         })
@@ -112,7 +112,7 @@ impl Place {
         let failure = Failure::from(error);
         if let Some(folder) = self.missing_folder() {
             return failure.hint(format!(
-                "`mkdir -p {}` makes it; --wait-for-store waits for one that is mounted later",
+                "create it with `mkdir -p {}`; with --wait-for-store it may be mounted later",
                 folder.display()
             ));
         }

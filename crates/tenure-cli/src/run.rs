@@ -5,11 +5,11 @@
 mod command;
 mod duties;
 mod state;
+mod words;
 
 use std::io::IsTerminal;
 use std::pin::pin;
 use std::process::ExitStatus;
-use std::sync::Once;
 use std::time::Duration;
 
 use tenure::types::{WaitReason, Waiting};
@@ -18,26 +18,36 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::state::{Effect, Event, State};
+use self::words::Silence;
 use crate::args::Restart;
-use crate::duplicate_labels;
 use crate::exit::{Exit, Failure};
-use crate::guard::Posted;
 use crate::guard::client::{Client, GuardLost};
+use crate::guard::{self, Posted};
 use crate::notify::Supervisor;
 use crate::open::patiently;
-use crate::output::{self, Silence};
+use crate::output::{say, span};
 use crate::process::{Caught, Listening, Signals};
 use crate::settings::{self, Duty};
 use crate::stall::StallDetector;
+use crate::trouble;
 
 /// The first pause before the command is run again; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Runs the command until all is done, or somebody stops `tenure`.
-pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted) -> Result<Exit, Failure> {
+pub(crate) fn run(settings: settings::Run) -> Result<Exit, Failure> {
+    // Before any thread starts: threads inherit the blocked signals, and the guard must be forked from a process with one
+    // thread.
+    let signals = Signals::block()?;
+    let guard = guard::post(&settings, signals.before())?;
+    settings.overruled.iter().for_each(say);
+    crate::block_on(trouble::tell_while(compete(settings, signals, guard)))
+}
+
+/// Runs the command until all is done, or until a signal stops `tenure`.
+async fn compete(settings: settings::Run, signals: Signals, guard: Posted) -> Result<Exit, Failure> {
     let signals = signals.listen()?;
-    let guard = Client::new(guard, settings.timing.margin())?;
+    let guard = Client::new(guard, &settings)?;
     let worker = tokio::select! {
         worker = connect(&settings, &guard) => worker.inspect_err(|_| guard.farewell())?,
         // A store that is waited for may never come.
@@ -54,23 +64,19 @@ pub(crate) async fn run(settings: settings::Run, signals: Signals, guard: Posted
         supervisor: Supervisor::find(),
         began_at: Instant::now(),
         stall: StallDetector::new(settings.timing.trust()),
-        labels: Once::new(),
-        // At a terminal somebody wants to see that it has begun.
+        // At a terminal people want to see that it has begun.
         state: watch::Sender::new(State::new(std::io::stderr().is_terminal())),
     };
     work.supervisor.ready(&format!("competes for `{}`", settings.resource));
     let done = work.run_with_restarts().await;
     work.supervisor.stopping();
-    // The lease, too, at once; but whoever waits for our end does not wait for a store that does not answer.
+    // Gives the lease up at once, but does not wait for a store that does not answer.
     worker.shutdown_within(settings.timing.ttl() / 3).await;
     guard.farewell();
     match done {
         Ok(Outcome::Ended { status, .. } | Outcome::Stopped(status)) => Ok(Exit::of(status)),
         Ok(Outcome::Done(exit)) => Ok(exit),
-        Ok(Outcome::NotRun(exit, failure)) => {
-            output::failed(&failure);
-            Ok(exit)
-        }
+        Ok(Outcome::NotRun(failure)) => Err(failure),
         Ok(Outcome::Unguarded(lost)) => Err(lost.into()),
         Err(error) => work.state().exit().ok_or_else(|| error.into()),
     }
@@ -103,17 +109,17 @@ async fn asked_to_stop(signals: &Listening) -> Caught {
     }
 }
 
-/// How the work came to its end.
+/// How the work ended.
 enum Outcome {
     /// The command ended by itself.
     Ended { status: ExitStatus, ran_for: Duration },
-    /// The ownership ended, and then the command, which was told to.
+    /// The ownership ended, and then the command, which was stopped.
     Stopped(ExitStatus),
     /// It never began.
-    NotRun(Exit, Failure),
-    /// There is no guard any more.
+    NotRun(Failure),
+    /// The guard is gone.
     Unguarded(GuardLost),
-    /// There is nothing left to do, and the code is this.
+    /// There is nothing left to do; this is the exit code.
     Done(Exit),
 }
 
@@ -126,8 +132,6 @@ struct Work<'a> {
     supervisor: Supervisor,
     began_at: Instant,
     stall: StallDetector,
-    /// Guards the check for duplicate labels.
-    labels: Once,
     state: watch::Sender<State>,
 }
 
@@ -147,10 +151,11 @@ impl Work<'_> {
             }
             // The campaign may be over before it reported the end of its ownership.
             self.handle(Event::Ended(tenure::EndReason::Finished));
-            // One that ran for long enough starts anew.
+            // After a long run the pauses start anew.
             pause = if ran_for > pause * 10 { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
             let exit = Exit::of(status);
-            output::restarting(&self.settings.program.to_string_lossy(), exit, pause);
+            let name = self.settings.program.to_string_lossy();
+            say(format!("`{name}` ended with {exit}; competing again in {}", span(pause)));
             self.supervisor.status(&format!("pauses: the command ended with {exit}"));
             self.pause(pause).await;
             if self.state().is_leaving() {
@@ -181,7 +186,7 @@ impl Work<'_> {
             let limit = self.waits_until();
             tokio::select! {
                 biased;
-                // First, so that people read that it was lost before they read what followed.
+                // First, so that people read of a loss before they read of what follows.
                 Some(change) = changes.next() => self.changed(&change),
                 done = &mut run => return done,
                 signal = self.signals.next() => self.handle(Event::Signal(signal)),
@@ -232,23 +237,23 @@ impl Work<'_> {
         let (resource, place) = (&self.settings.resource, &self.settings.store.place);
         let Some((at, waiting)) = answer else {
             let what = format!("cannot tell whether `{resource}` is free: no answer from `{place}`");
-            return Outcome::NotRun(Exit::FAILED, Failure::new(what));
+            return Outcome::NotRun(Failure::new(what));
         };
         let is_withheld = waiting.why == WaitReason::Quarantine;
         let wait = self.settings.wait.unwrap_or_default();
         let mut what = match self.settings.duty {
             Duty::Once { .. } if !is_withheld => format!(
-                "another one is at `{resource}` on `{place}`, and has not done it within {}",
-                output::span(wait)
+                "another worker runs `{resource}` on `{place}`, and has not finished it within {}",
+                span(wait)
             ),
             _ if wait.is_zero() => format!("no ticket of `{resource}` is free on `{place}`"),
-            _ => format!("got no ticket of `{resource}` on `{place}` within {}", output::span(wait)),
+            _ => format!("got no ticket of `{resource}` on `{place}` within {}", span(wait)),
         };
         if is_withheld {
             let look_again = waiting.look_again.saturating_sub(at.elapsed());
-            what = format!("{what}: {}", output::why(Waiting { look_again, ..waiting }));
+            what = format!("{what}: {}", words::reason(Waiting { look_again, ..waiting }));
         }
-        Outcome::NotRun(Exit::NOT_ELECTED, Failure::new(what))
+        Outcome::NotRun(Failure::new(what).with_exit(Exit::NOT_ELECTED))
     }
 
     // ---- the state -----------------------------------------------------------------------------------------
@@ -282,16 +287,13 @@ impl Work<'_> {
     fn carry_out(&self, effect: Effect) {
         let (resource, place) = (self.settings.resource.as_str(), &self.settings.store.place);
         match effect {
-            Effect::CheckLabels => {
-                self.labels.call_once(|| duplicate_labels::look(self.settings, self.worker.label()));
-            }
-            Effect::SayOwns(term) => output::owns(resource, term),
+            Effect::SayOwns(term) => say(format!("owns `{resource}` (term {term})")),
             Effect::SayEnded(term, ending) => {
                 let trust = self.settings.timing.trust();
                 let silence = self.stall.just_now().map_or(Silence::Store(trust), Silence::Ours);
-                output::ending(resource, term, ending, place, silence);
+                words::ending(resource, term, ending, place, silence).iter().for_each(say);
             }
-            Effect::SayWaiting(waiting) => output::waiting(resource, place, waiting),
+            Effect::SayWaiting(waiting) => say(words::waiting(resource, place, waiting)),
             Effect::ShowWaiting => self.supervisor.status(&format!("waits for `{resource}`")),
             Effect::ShowStopping => self.supervisor.stopping(),
             Effect::PassOn(signal) => self.guard.pass_on(signal),

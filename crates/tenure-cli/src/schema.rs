@@ -1,4 +1,4 @@
-//! `tenure schema`: the SQL that makes the tables and functions of a namespace, for those who apply it themselves.
+//! `tenure schema`: the SQL that creates the tables and functions of a namespace.
 
 use tenure::store::PostgresStore;
 
@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::settings;
 
-pub(crate) fn print(settings: &settings::Schema) -> Result<Exit, Failure> {
+pub(crate) fn schema(settings: &settings::Schema) -> Result<Exit, Failure> {
     let script = match &settings.role {
         Some(role) => PostgresStore::schema_for_role(&settings.namespace, role)?,
         None => PostgresStore::schema(&settings.namespace)?,

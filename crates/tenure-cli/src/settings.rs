@@ -10,14 +10,77 @@ use tenure::jobs::cron::{Interrupted, Misfire, Schedule};
 use tenure::store::{Namespace, Tickets};
 use tenure::types::{Label, LimitError, ResourceName};
 
-use crate::args::{self, Restart};
+use crate::args::{self, Args, Restart, Wanted};
 use crate::config::Found;
 use crate::exit::Failure;
 use crate::json::Setting;
 use crate::new::names::{ModuleName, PackageName, Resource};
 use crate::place::Place;
 
-/// Which part of which store, and whether to wait for it.
+/// A command with its settings.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Run(Box<Run>),
+    Status(Status),
+    History(History),
+    Jobs(Jobs),
+    StepDown(StepDown),
+    Explain(Explain),
+    Doctor(Doctor),
+    Config(Config),
+    Demo(Demo),
+    DemoWorker(DemoWorker),
+    Completions(clap_complete::Shell),
+    /// The name of the command, such as `new-app`; empty for all of `tenure`.
+    Man(String),
+    Schema(Schema),
+    New(New),
+}
+
+impl Command {
+    /// `matches` is what `typed` was made from, `found` the settings that were not typed.
+    pub(crate) fn from_args(typed: Args, matches: &ArgMatches, found: &Found) -> Result<Self, Failure> {
+        Ok(match typed.wanted {
+            Wanted::Run(typed) => Self::Run(Box::new(Run::from_args(typed, found)?)),
+            Wanted::Cron(typed) if typed.list || typed.history.is_some() => {
+                let (one, look) = (optional(typed.history)?, Look::from_args(typed.look)?);
+                Self::Jobs(Jobs { one, look })
+            }
+            Wanted::Cron(typed) => Self::Run(Box::new(Run::from_cron_args(typed)?)),
+            Wanted::Once(typed) => Self::Run(Box::new(Run::from_once_args(typed)?)),
+            Wanted::Status(args::Status { resource, watch, look }) => {
+                let (resource, look) = (optional(resource)?, Look::from_args(look)?);
+                Self::Status(Status { resource, watch, look })
+            }
+            Wanted::History(args::History { resource, since, look }) => {
+                let (resource, look) = (optional(resource)?, Look::from_args(look)?);
+                Self::History(History { resource, since, look })
+            }
+            Wanted::StepDown(typed) => Self::StepDown(StepDown::from_args(typed)?),
+            Wanted::Explain(args::Explain { resource, look }) => {
+                let (resource, look) = (named(&resource, ResourceName::new)?, Look::from_args(look)?);
+                Self::Explain(Explain { resource, look })
+            }
+            Wanted::Doctor(args::Doctor { ttl, look }) => {
+                Self::Doctor(Doctor { timing: ttl, look: Look::from_args(look)? })
+            }
+            Wanted::Config(typed) => Self::Config(Config::from_args(&typed, matches, found)?),
+            Wanted::Demo(typed) => Self::Demo(Demo::from_args(&typed)?),
+            Wanted::DemoWorker(args::DemoWorker { folder, name, ttl, plant }) => {
+                let label = Label::new(&name)?;
+                Self::DemoWorker(DemoWorker { folder, label, timing: ttl, is_planted: plant })
+            }
+            Wanted::Completions(args::Completions { shell }) => Self::Completions(shell),
+            Wanted::Man(args::Man { command }) => Self::Man(command.join("-")),
+            Wanted::Schema(args::Schema { kind: args::StoreKind::Postgres, namespace, role }) => {
+                Self::Schema(Schema { namespace: Namespace::new(&namespace)?, role })
+            }
+            Wanted::New(typed) => Self::New(New::from_args(typed)?),
+        })
+    }
+}
+
+/// A namespace of a store, and whether to wait for the store.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) place: Place,
@@ -33,31 +96,30 @@ impl Store {
     }
 }
 
-/// Who reads the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    People,
-    Programs,
-    /// People who watch it change.
-    Watchers,
+/// The store to look at, and the form of the answer.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) store: Store,
+    /// Whether programs read the answer.
+    pub(crate) json: bool,
 }
 
-impl Form {
-    fn from_args(json: bool) -> Self {
-        if json { Self::Programs } else { Self::People }
+impl Look {
+    fn from_args(typed: args::Look) -> Result<Self, Failure> {
+        Ok(Self { store: Store::from_args(typed.at)?, json: typed.json })
     }
 }
 
 // ---- run, cron, once ---------------------------------------------------------------------------------------
 
-/// A command to be run.
+/// A command to run, once or at set times.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) resource: ResourceName,
     pub(crate) duty: Duty,
     pub(crate) tickets: Tickets,
     pub(crate) timing: Timing,
-    /// How long the first ownership may take to come.
+    /// How long to wait for the first ownership.
     pub(crate) wait: Option<Duration>,
     pub(crate) label: Option<Label>,
     pub(crate) priority: i32,
@@ -67,16 +129,18 @@ pub(crate) struct Run {
     pub(crate) store: Store,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
+    /// Settings that another one overrides, as a line each.
+    pub(crate) overruled: Vec<String>,
 }
 
-/// What is done with an ownership.
+/// What to do with an ownership.
 #[derive(Debug)]
 pub(crate) enum Duty {
-    /// The command is run, and its end is the end of it.
+    /// Run the command. The ownership ends with it.
     Command,
-    /// The command is run at set times.
+    /// Run the command at set times.
     Cron(Cron),
-    /// The command is run once, by one of all.
+    /// Run the command once in the whole cluster.
     Once { name: String, goes_on: bool },
 }
 
@@ -91,19 +155,19 @@ pub(crate) struct Cron {
     pub(crate) interrupted: Interrupted,
 }
 
-/// After which ends of an ownership, other than the command's own, `tenure` competes again.
+/// After which ends of an ownership, other than the command's own, to compete again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
-    /// All.
+    /// After all of them.
     Always,
-    /// Those that were asked for: what is lost ends `tenure`.
+    /// After a hand-over. A loss ends `tenure`.
     AfterHandOver,
-    /// None: the command is started at most once.
+    /// After none: the command is started at most once.
     Never,
 }
 
 impl Run {
-    pub(crate) fn from_args(typed: args::Run) -> Result<Self, Failure> {
+    fn from_args(typed: args::Run, found: &Found) -> Result<Self, Failure> {
         let run = Self::new(&typed.resource, Duty::Command, typed.competing, typed.at, typed.command)?;
         let again = match (typed.once, typed.exit_on_loss) {
             (true, _) => Again::Never,
@@ -111,10 +175,11 @@ impl Run {
             (false, false) => Again::Always,
         };
         let tickets = Tickets::new(typed.tickets)?;
-        Ok(Self { tickets, wait: typed.wait, again, restart: typed.restart, ..run })
+        let overruled = found.overruled();
+        Ok(Self { tickets, wait: typed.wait, again, restart: typed.restart, overruled, ..run })
     }
 
-    pub(crate) fn from_cron_args(typed: args::Cron) -> Result<Self, Failure> {
+    fn from_cron_args(typed: args::Cron) -> Result<Self, Failure> {
         let (spec, name) = (typed.spec.unwrap_or_default(), typed.job.unwrap_or_default());
         named(&name, ResourceName::new)?;
         let schedule = Schedule::new(&spec)?.in_zone(&typed.tz)?;
@@ -124,10 +189,10 @@ impl Run {
         };
         let resource = format!("cron:{name}");
         let cron = Cron { name, spec, schedule, misfire: typed.misfire, jitter: typed.jitter, interrupted };
-        Self::new(&resource, Duty::Cron(cron), typed.competing, typed.at, typed.command)
+        Self::new(&resource, Duty::Cron(cron), typed.competing, typed.look.at, typed.command)
     }
 
-    pub(crate) fn from_once_args(typed: args::Once) -> Result<Self, Failure> {
+    fn from_once_args(typed: args::Once) -> Result<Self, Failure> {
         named(&typed.name, ResourceName::new)?;
         let resource = format!("once:{}", typed.name);
         let duty = Duty::Once { name: typed.name, goes_on: typed.go_on };
@@ -159,82 +224,44 @@ impl Run {
             store: Store::from_args(at)?,
             program,
             arguments: words.collect(),
+            overruled: Vec::new(),
         })
     }
 }
 
-// ---- those that look at a store, or ask an owner to go -----------------------------------------------------
+// ---- those that look at a store, or ask an owner to step down ------------------------------------------------
 
 #[derive(Debug)]
 pub(crate) struct Status {
     pub(crate) resource: Option<ResourceName>,
-    pub(crate) form: Form,
-    pub(crate) store: Store,
-}
-
-impl Status {
-    pub(crate) fn from_args(typed: args::Status) -> Result<Self, Failure> {
-        let form = if typed.watch { Form::Watchers } else { Form::from_args(typed.json) };
-        Ok(Self { resource: optional(typed.resource)?, form, store: Store::from_args(typed.at)? })
-    }
+    pub(crate) watch: bool,
+    pub(crate) look: Look,
 }
 
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) resource: Option<ResourceName>,
     pub(crate) since: Option<Duration>,
-    pub(crate) form: Form,
-    pub(crate) store: Store,
-}
-
-impl History {
-    pub(crate) fn from_args(typed: args::History) -> Result<Self, Failure> {
-        let (resource, form) = (optional(typed.resource)?, Form::from_args(typed.json));
-        Ok(Self { resource, since: typed.since, form, store: Store::from_args(typed.at)? })
-    }
+    pub(crate) look: Look,
 }
 
 /// A list of all jobs, or the history of one.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     pub(crate) one: Option<ResourceName>,
-    pub(crate) form: Form,
-    pub(crate) store: Store,
-}
-
-impl Jobs {
-    pub(crate) fn from_args(typed: args::Cron) -> Result<Self, Failure> {
-        let (one, form) = (optional(typed.history)?, Form::from_args(typed.json));
-        Ok(Self { one, form, store: Store::from_args(typed.at)? })
-    }
+    pub(crate) look: Look,
 }
 
 #[derive(Debug)]
 pub(crate) struct Explain {
     pub(crate) resource: ResourceName,
-    pub(crate) form: Form,
-    pub(crate) store: Store,
-}
-
-impl Explain {
-    pub(crate) fn from_args(typed: args::Explain) -> Result<Self, Failure> {
-        let (resource, form) = (named(&typed.resource, ResourceName::new)?, Form::from_args(typed.json));
-        Ok(Self { resource, form, store: Store::from_args(typed.at)? })
-    }
+    pub(crate) look: Look,
 }
 
 #[derive(Debug)]
 pub(crate) struct Doctor {
     pub(crate) timing: Timing,
-    pub(crate) form: Form,
-    pub(crate) store: Store,
-}
-
-impl Doctor {
-    pub(crate) fn from_args(typed: args::Doctor) -> Result<Self, Failure> {
-        let form = Form::from_args(typed.json);
-        Ok(Self { timing: typed.ttl, form, store: Store::from_args(typed.at)? })
-    }
+    pub(crate) look: Look,
 }
 
 #[derive(Debug)]
@@ -243,8 +270,7 @@ pub(crate) struct StepDown {
     pub(crate) ticket: Option<u32>,
     pub(crate) how: Removal,
     pub(crate) wait: Option<Duration>,
-    pub(crate) form: Form,
-    pub(crate) store: Store,
+    pub(crate) look: Look,
 }
 
 /// How the owner is made to give up its ticket.
@@ -255,12 +281,12 @@ pub(crate) enum Removal {
 }
 
 impl StepDown {
-    pub(crate) fn from_args(typed: args::StepDown) -> Result<Self, Failure> {
+    fn from_args(typed: args::StepDown) -> Result<Self, Failure> {
         let resource = named(&typed.resource, ResourceName::new)?;
         let successor = typed.to.map(|label| named(&label, Label::new)).transpose()?;
         let how = if typed.force { Removal::Force } else { Removal::Ask { successor } };
-        let (form, store) = (Form::from_args(typed.json), Store::from_args(typed.at)?);
-        Ok(Self { resource, ticket: typed.ticket, how, wait: typed.wait, form, store })
+        let look = Look::from_args(typed.look)?;
+        Ok(Self { resource, ticket: typed.ticket, how, wait: typed.wait, look })
     }
 }
 
@@ -269,20 +295,18 @@ impl StepDown {
 /// The settings in force.
 #[derive(Debug)]
 pub(crate) struct Config {
-    pub(crate) form: Form,
+    pub(crate) json: bool,
     pub(crate) file: Option<PathBuf>,
     pub(crate) settings: Vec<Setting>,
+    /// Settings that another one overrides, as a line each.
+    pub(crate) overruled: Vec<String>,
 }
 
 impl Config {
-    pub(crate) fn from_args(
-        typed: &args::Config,
-        matches: &ArgMatches,
-        found: &Found,
-    ) -> Result<Self, Failure> {
+    fn from_args(typed: &args::Config, matches: &ArgMatches, found: &Found) -> Result<Self, Failure> {
         let settings = found.all_in_force(matches.subcommand_matches("config").unwrap_or(matches))?;
-        let file = found.file().map(PathBuf::from);
-        Ok(Self { form: Form::from_args(typed.json), file, settings })
+        let (file, overruled) = (found.file().map(PathBuf::from), found.overruled());
+        Ok(Self { json: typed.json, file, settings, overruled })
     }
 }
 
@@ -304,16 +328,26 @@ pub(crate) enum Play {
 }
 
 impl Demo {
-    pub(crate) fn from_args(typed: &args::Demo) -> Result<Self, Failure> {
+    fn from_args(typed: &args::Demo) -> Result<Self, Failure> {
         if typed.script && typed.workers < FEWEST_IN_SCRIPT {
-            return Err(Failure::new(format!("the script needs {FEWEST_IN_SCRIPT} workers at least")));
+            return Err(Failure::new(format!("the script needs at least {FEWEST_IN_SCRIPT} workers")));
         }
         let play = if typed.script { Play::Script { is_planted: typed.plant } } else { Play::User };
         Ok(Self { timing: typed.ttl, workers: typed.workers, play })
     }
 }
 
-/// Code to be written.
+/// One worker process of the demo.
+#[derive(Debug)]
+pub(crate) struct DemoWorker {
+    /// Where the store is, and the file in which the workers write down when they work.
+    pub(crate) folder: PathBuf,
+    pub(crate) label: Label,
+    pub(crate) timing: Timing,
+    pub(crate) is_planted: bool,
+}
+
+/// Code to write.
 #[derive(Debug)]
 pub(crate) enum New {
     Module { name: ModuleName, resources: Vec<Resource> },
@@ -321,7 +355,7 @@ pub(crate) enum New {
 }
 
 impl New {
-    pub(crate) fn from_args(typed: args::New) -> Result<Self, Failure> {
+    fn from_args(typed: args::New) -> Result<Self, Failure> {
         match typed.what {
             args::NewWhat::Module(typed) => {
                 let name = ModuleName::new(&typed.name)?;
@@ -340,19 +374,12 @@ impl New {
     }
 }
 
-/// A script to be printed.
+/// SQL to print.
 #[derive(Debug)]
 pub(crate) struct Schema {
     pub(crate) namespace: Namespace,
     /// The role that is granted what a worker needs.
     pub(crate) role: Option<String>,
-}
-
-impl Schema {
-    pub(crate) fn from_args(typed: args::Schema) -> Result<Self, Failure> {
-        let args::StoreKind::Postgres = typed.kind;
-        Ok(Self { namespace: Namespace::new(&typed.namespace)?, role: typed.role })
-    }
 }
 
 // ---- names -------------------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-//! `tenure status`: who owns what, for how long still, and who waits, in order.
+//! `tenure status`: the owners of each resource, how long their leases last, and the waiting workers in order.
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 use tenure::admin::{Admin, OwnerView, ResourceView, WaiterView};
@@ -6,60 +8,62 @@ use tenure::jobs::{JobState, JobView};
 use tenure::store::{Condition, Entry};
 use tenure::types::{Label, Metadata, ResourceName};
 
-use crate::duplicate_labels;
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::open;
-use crate::output::{self, Colour, Style, Table, clean, span, wrapped};
-use crate::settings::{self, Form};
-use crate::timeline::{Timeline, timelines};
+use crate::output::{self, Colour, Style, Table, clean, grants_nothing, say, span, wrapped};
+use crate::settings;
+use crate::timeline::timelines;
+use crate::view::Seen;
 use crate::watch;
 
-/// What the resource of something that is done once begins with.
+/// The prefix of the resource of one-time work.
 const ONCE: &str = "once:";
 
 pub(crate) async fn status(settings: settings::Status) -> Result<Exit, Failure> {
-    let settings::Status { resource, form, store: at } = settings;
-    if form == Form::Watchers {
-        return watch::watch(&at, resource).await;
+    let settings::Status { resource, watch, look } = settings;
+    if watch {
+        return watch::watch(&look.store, resource).await;
     }
-    let (seen, condition) = match at.open().await? {
-        Some(store) => {
-            let (views, entries) = open::read(&store, resource.as_ref()).await?;
-            let seen = examine(&store, views, &entries).await?;
-            let condition = match resource.is_some() && !seen.is_empty() {
-                true => Condition::default(),
-                false => store.condition().await?,
-            };
-            if seen.is_empty() && form == Form::People {
-                match condition.withheld {
-                    Some(left) => output::withheld_from_all(left),
-                    None if resource.is_none() && condition.unreadable.is_empty() => {
-                        output::nothing_claimed_yet();
-                    }
-                    None => {}
-                }
-            }
-            (seen, condition)
+    let (mut seen, mut condition) = (Vec::new(), Condition::default());
+    if let Some(store) = look.store.open().await? {
+        let (views, entries) = open::read(&store, resource.as_ref()).await?;
+        seen = examine(&store, views, &entries).await?;
+        if resource.is_none() || seen.is_empty() {
+            condition = store.condition().await?;
         }
-        None => Default::default(),
-    };
+        if seen.is_empty() && !look.json {
+            match condition.withheld {
+                Some(left) => say(grants_nothing(left)),
+                None if resource.is_none() && condition.unreadable.is_empty() => {
+                    say("nothing has been claimed yet");
+                }
+                None => {}
+            }
+        }
+    }
     for Seen { view, .. } in &seen {
-        for label in duplicate_labels::doubles(view) {
+        for label in duplicate_labels(view) {
             output::same_label(view.resource.as_str(), label);
         }
     }
-    match form {
-        Form::Programs => output::report(&at, json::Status::of(&condition, &seen))?,
-        Form::People | Form::Watchers => output::data(&text(&seen, Style::of_stdout()))?,
-    }
+    let exit = look.answer(|| json::status(&condition, &seen), |style| text(&seen, style))?;
     match condition.unreadable.first().filter(|_| resource.is_none()) {
         Some(first) => Err(cannot_be_read(first, condition.unreadable.len())),
-        None => Ok(Exit::OK),
+        None => Ok(exit),
     }
 }
 
-/// To leave it out would read as "nobody owns it".
+/// The labels that more than one worker of a resource has.
+// req: T11
+fn duplicate_labels(view: &ResourceView) -> BTreeSet<&str> {
+    let owners = view.owners.iter().map(|owner| owner.worker.as_str());
+    let waiters = view.waiters.iter().map(|waiter| waiter.worker.as_str());
+    let mut seen = BTreeSet::new();
+    owners.chain(waiters).filter(|label| !seen.insert(*label)).collect()
+}
+
+/// Leaving it out would read as "nobody owns it".
 pub(crate) fn cannot_be_read(first: &ResourceName, all: usize) -> Failure {
     let what = match all {
         1 => format!("cannot read the record of `{first}`: its owner is unknown, and nobody is granted it"),
@@ -69,14 +73,6 @@ pub(crate) fn cannot_be_read(first: &ResourceName, all: usize) -> Failure {
         ),
     };
     Failure::new(what).hint(format!("`tenure status {first}` says why"))
-}
-
-/// A resource as it is now.
-pub(crate) struct Seen {
-    pub(crate) view: ResourceView,
-    pub(crate) timeline: Timeline,
-    /// Who has done it, where it is something that is done once.
-    pub(crate) done_by: Option<Label>,
 }
 
 /// Adds what history and jobs say about resources.
@@ -112,16 +108,16 @@ type Row = [String; COLUMNS];
 const HEAD: [&str; COLUMNS] =
     ["RESOURCE", "TICKET", "WORKER", "TERM", "TOKEN", "OWNED FOR", "LEASE LEFT", "METADATA"];
 
-/// One line per owner, one for what is free or done, one per waiter in their order; below, what flaps, and why nothing is
-/// granted. Nothing at all for no resource.
+/// One line per owner, one for what is free or done, one per waiter in order; below, what flaps, and why nothing is granted.
+/// Empty without resources.
 fn text(seen: &[Seen], style: Style) -> String {
     let rows = seen.iter().flat_map(rows).collect();
     let table = Table { head: HEAD, rows }.text(style.columns);
     let flaps = seen.iter().filter_map(|Seen { view, timeline, .. }| {
         Some(format!("`{}` is flapping: {}", clean(view.resource.as_str()), timeline.flapping_now()?))
     });
-    // It is the same for all of them.
-    let withheld = seen.iter().find_map(|Seen { view, .. }| output::withheld(view));
+    // The same for all of them.
+    let withheld = seen.iter().find_map(|Seen { view, .. }| view.withheld).map(grants_nothing);
     let notes: String = flaps.chain(withheld).map(|note| painted(&note, style)).collect();
     if notes.is_empty() { table } else { format!("{table}\n{notes}") }
 }
@@ -132,29 +128,23 @@ fn painted(note: &str, style: Style) -> String {
 }
 
 fn rows(Seen { view, done_by, .. }: &Seen) -> Vec<Row> {
-    let nothing = String::new;
     let mut rows: Vec<Row> = Vec::new();
     for OwnerView { worker, grant, owned_for, left, metadata } in &view.owners {
-        let ticket = format!("{}/{}", grant.ticket.0, view.tickets);
-        let (term, token) = (grant.term.0.to_string(), grant.token.0.to_string());
-        let (owned_for, left) = (span(*owned_for), span(*left));
-        rows.push([nothing(), ticket, worker.to_string(), term, token, owned_for, left, said(metadata)]);
+        let mut row = row(&format!("{}/{}", grant.ticket.0, view.tickets), worker.as_str());
+        (row[3], row[4], row[5]) = (grant.term.0.to_string(), grant.token.0.to_string(), span(*owned_for));
+        (row[6], row[7]) = (span(*left), said(metadata));
+        rows.push(row);
     }
     let owned = u32::try_from(view.owners.len()).unwrap_or(u32::MAX);
     match (view.tickets.saturating_sub(owned), done_by) {
         (0, _) => {}
-        (_, Some(by)) => {
-            let (done, by) = ("done".to_owned(), by.to_string());
-            rows.push([nothing(), done, by, nothing(), nothing(), nothing(), nothing(), nothing()]);
-        }
-        (free, None) => {
-            let free = format!("{free} of {} free", view.tickets);
-            rows.push([nothing(), free, nothing(), nothing(), nothing(), nothing(), nothing(), nothing()]);
-        }
+        (_, Some(by)) => rows.push(row("done", by.as_str())),
+        (free, None) => rows.push(row(&format!("{free} of {} free", view.tickets), "")),
     }
     for WaiterView { worker, left, metadata } in &view.waiters {
-        let (waits, worker, left) = ("waits".to_owned(), worker.to_string(), span(*left));
-        rows.push([nothing(), waits, worker, nothing(), nothing(), nothing(), left, said(metadata)]);
+        let mut row = row("waits", worker.as_str());
+        (row[6], row[7]) = (span(*left), said(metadata));
+        rows.push(row);
     }
     if let Some(first) = rows.first_mut() {
         first[0] = view.resource.to_string();
@@ -162,7 +152,13 @@ fn rows(Seen { view, done_by, .. }: &Seen) -> Vec<Row> {
     rows
 }
 
-/// Metadata on one line; nothing for none.
+fn row(ticket: &str, worker: &str) -> Row {
+    let mut row = Row::default();
+    (row[1], row[2]) = (ticket.to_owned(), worker.to_owned());
+    row
+}
+
+/// Metadata on one line; empty if there is none.
 pub(crate) fn said(metadata: &Metadata) -> String {
     match json::metadata(metadata) {
         Value::Object(none) if none.is_empty() => String::new(),

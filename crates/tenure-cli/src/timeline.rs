@@ -289,17 +289,17 @@ pub(crate) fn letter(worker: Option<usize>) -> char {
     }
 }
 
-/// Why an ownership ended, for people.
-pub(crate) fn why(what: HistoryEvent) -> &'static str {
+/// Why an ownership ended: for programs, in a table, and in a sentence about the worker.
+pub(crate) const fn ended(what: HistoryEvent) -> [&'static str; 3] {
     match what {
-        HistoryEvent::Granted => "began",
-        HistoryEvent::Released => "released",
-        HistoryEvent::Failed => "its work failed",
-        HistoryEvent::SteppedDown => "stepped down",
-        HistoryEvent::Expired => "its lease ran out",
-        HistoryEvent::Died => "it died",
-        HistoryEvent::Evicted => "evicted",
-        _ => "ended",
+        HistoryEvent::Granted => ["granted", "began", "began it"],
+        HistoryEvent::Released => ["released", "released", "released it"],
+        HistoryEvent::Failed => ["failed", "its work failed", "gave it up because its work failed"],
+        HistoryEvent::SteppedDown => ["stepped_down", "stepped down", "stepped down"],
+        HistoryEvent::Expired => ["expired", "its lease ran out", "lost it: its lease ran out"],
+        HistoryEvent::Died => ["died", "it died", "died, and its death was proved"],
+        HistoryEvent::Evicted => ["evicted", "evicted", "was evicted by an operator"],
+        _ => ["other", "ended", "lost it"],
     }
 }
 

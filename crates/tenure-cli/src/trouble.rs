@@ -1,5 +1,5 @@
-//! What the library tells of the store, for people: it does not answer, answers again, is not as safe as it could be. The
-//! same thing is said once in a while, not at every attempt.
+//! Prints what the library reports of the store and of other workers, beside what `run`, `cron` and `once` say themselves. The
+//! same line is printed once in a while, not at every attempt.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -8,204 +8,144 @@ use std::time::{Duration, Instant};
 use tenure::store::StoreChange;
 use tenure::{Change, Event};
 
-use crate::output;
+use crate::output::{same_label, say, say_with_hint};
 
-/// For so long nothing is said again.
+/// For so long the same line is not printed again.
 const QUIET: Duration = Duration::from_secs(30);
-/// So many different things are remembered; after that it starts anew.
+/// How many lines are remembered. Then all are forgotten.
 const REMEMBERED: usize = 64;
 
-/// Does the work, and meanwhile says what is told of this store.
-pub(crate) async fn tell_while<T>(store: String, work: impl Future<Output = T>) -> T {
+/// Does the work, and meanwhile prints the events.
+pub(crate) async fn tell_while<T>(work: impl Future<Output = T>) -> T {
     let (mut events, mut work) = (tenure::events(), pin!(work));
     let mut said = Said::default();
-    let mut say = |event: &Event| {
-        if let Some(line) = Line::of(event, &store)
-            && said.is_news(&line, Instant::now())
-        {
-            output::trouble(&line.text, line.hint.as_deref());
-        }
-    };
-    let done = loop {
+    let mut done = None;
+    loop {
         tokio::select! {
             // First, so that people read why before they read what followed.
             biased;
-            Some(event) = events.next() => say(&event),
-            done = &mut work => break done,
-        }
-    };
-    // What was told while it came to its end.
-    loop {
-        tokio::select! {
-            biased;
-            Some(event) = events.next() => say(&event),
-            () = std::future::ready(()) => return done,
+            Some(event) = events.next() => said.tell(&event),
+            ended = &mut work, if done.is_none() => done = Some(ended),
+            () = std::future::ready(()), if done.is_some() => {
+                if let Some(done) = done.take() {
+                    return done;
+                }
+            }
         }
     }
 }
 
-/// One line for people.
-#[derive(Debug, PartialEq, Eq)]
-struct Line {
-    text: String,
-    hint: Option<String>,
-    /// What makes it the same as another: its cause, whatever was tried meanwhile; without one, all that it says.
-    same_as: String,
-    /// After it every trouble is news again.
-    is_recovery: bool,
-}
-
-impl Line {
-    /// Nothing for what `run`, `cron` and `once` say themselves.
-    fn of(event: &Event, store: &str) -> Option<Self> {
-        match event {
-            Event::Campaign { resource, change: Change::Flapping { .. }, .. } => {
-                Some(Self::plain(format!("`{resource}` changes its owner too often")))
-            }
-            Event::OnceInterrupted { resource, .. } => {
-                Some(Self::plain(format!("`{resource}` was interrupted")))
-            }
-            Event::Store { resource, change, .. } => {
-                let about = resource.as_ref().map(|resource| format!("`{resource}`: ")).unwrap_or_default();
-                Self::of_store(&format!("{about}the store `{store}`"), change)
-            }
-            Event::Panicked { what } => Some(Self::plain(format!("an internal error: {what}"))),
-            _ => None,
-        }
-    }
-
-    fn of_store(store: &str, change: &StoreChange) -> Option<Self> {
-        let line = match change {
-            StoreChange::Failed { call: "job", error, cause } => {
-                Self::because(&format!("{store} did not answer about a job"), error, cause)
-            }
-            StoreChange::Failed { error, cause, .. } => {
-                Self::because(&format!("{store} did not answer as hoped"), error, cause)
-            }
-            StoreChange::Silent { .. } => Self::plain(format!("{store} did not answer in time")),
-            StoreChange::Recovered => {
-                Self { is_recovery: true, ..Self::plain(format!("{store} answers again")) }
-            }
-            StoreChange::Restarted => Self::plain(format!("{store} was restarted; confirming what is owned")),
-            StoreChange::HintsLost { error, cause } => {
-                let what = "does not tell when a ticket is free; this worker finds out by itself, up to a lease later";
-                Self::because(&format!("{store} {what}"), error, cause)
-            }
-            StoreChange::HintsRestored => Self {
-                is_recovery: true,
-                ..Self::plain(format!("{store} tells again when a ticket is free"))
-            },
-            StoreChange::Warned(warning) => {
-                let hint = Some(warning.hint.clone()).filter(|hint| !hint.is_empty());
-                Self { hint, ..Self::plain(warning.what.clone()) }
-            }
-            StoreChange::Unreadable { error } => {
-                Self::because(&format!("{store} has a record that cannot be read"), error, "")
-            }
-            _ => return None,
-        };
-        Some(line)
-    }
-
-    fn plain(text: String) -> Self {
-        Self { same_as: text.clone(), text, hint: None, is_recovery: false }
-    }
-
-    fn because(what: &str, error: &str, cause: &str) -> Self {
-        match cause {
-            "" => Self::plain(format!("{what}: {error}")),
-            cause => Self {
-                same_as: format!("{what}: {cause}"),
-                ..Self::plain(format!("{what}: {error}: {cause}"))
-            },
-        }
-    }
-}
-
-/// What was said, and when.
+/// What was printed of the store, and when.
 #[derive(Debug, Default)]
 struct Said(HashMap<String, Instant>);
 
 impl Said {
-    /// Whether it is news, and from now on it is not.
-    fn is_news(&mut self, line: &Line, now: Instant) -> bool {
-        if self.0.get(&line.same_as).is_some_and(|at| now.duration_since(*at) < QUIET) {
+    fn tell(&mut self, event: &Event) {
+        match event {
+            Event::Campaign { resource, change: Change::Flapping { .. }, .. } => {
+                say(format!("`{resource}` changes its owner too often"));
+            }
+            Event::Campaign { resource, change: Change::TicketsChanged { tickets, asked }, .. } => {
+                let what = format!("`{resource}` has {tickets} tickets, this worker asked for {asked}");
+                say(format!("{what}: the worker that joined last decides"));
+            }
+            Event::Campaign { worker, resource, change: Change::DuplicateLabel } => {
+                same_label(resource.as_str(), worker.as_str());
+            }
+            Event::OnceInterrupted { resource, .. } => say(format!("`{resource}` was interrupted")),
+            Event::Store { resource, change, .. } => {
+                let about = resource.as_ref().map(|resource| format!("`{resource}`: ")).unwrap_or_default();
+                let line = line(change).map(|line| format!("{about}{line}"));
+                if let Some(line) = line.filter(|line| self.is_news(change, line, Instant::now())) {
+                    let hint = match change {
+                        StoreChange::Warned(warning) => Some(warning.hint.as_str()),
+                        _ => None,
+                    };
+                    say_with_hint(line, hint.filter(|hint| !hint.is_empty()));
+                }
+            }
+            Event::Panicked { what } => say(format!("an internal error: {what}")),
+            _ => {}
+        }
+    }
+
+    /// Whether a line is news; from now on it is not.
+    fn is_news(&mut self, change: &StoreChange, line: &str, now: Instant) -> bool {
+        // The same cause makes the same trouble, whatever was tried.
+        let same_as = match change.error() {
+            Some((_, cause)) if !cause.is_empty() => format!("{change}: {cause}"),
+            _ => line.to_owned(),
+        };
+        if self.0.get(&same_as).is_some_and(|at| now.duration_since(*at) < QUIET) {
             return false;
         }
-        if self.0.len() >= REMEMBERED || line.is_recovery {
+        let is_recovery = matches!(change, StoreChange::Recovered | StoreChange::HintsRestored);
+        if self.0.len() >= REMEMBERED || is_recovery {
             // What comes now is another trouble.
             self.0.clear();
         }
-        self.0.insert(line.same_as.clone(), now);
+        self.0.insert(same_as, now);
         true
+    }
+}
+
+/// Nothing for what the commands say themselves.
+fn line(change: &StoreChange) -> Option<String> {
+    match change {
+        StoreChange::ForgotLease { .. }
+        | StoreChange::ClockWatched { .. }
+        | StoreChange::Quarantine { .. }
+        | StoreChange::QuarantineOver
+        | StoreChange::MessagesLost { .. } => None,
+        change => Some(match change.error() {
+            Some((error, "")) => format!("{change}: {error}"),
+            Some((error, cause)) => format!("{change}: {error}: {cause}"),
+            None => change.to_string(),
+        }),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tenure::types::ResourceName;
-
     use super::*;
 
-    fn line(change: StoreChange) -> Line {
-        line_about(None, change)
+    fn failed(error: &str, cause: &str) -> StoreChange {
+        StoreChange::Failed { call: "renew", error: error.into(), cause: cause.into() }
     }
 
-    fn line_about(resource: Option<&str>, change: StoreChange) -> Line {
-        let resource = resource.map(|name| ResourceName::new(name).expect("a name"));
-        Line::of(&Event::Store { worker: None, resource, change }, "redis://cache").expect("it is said")
-    }
-
-    fn failed(call: &'static str, error: &str, cause: &str) -> StoreChange {
-        StoreChange::Failed { call, error: error.into(), cause: cause.into() }
+    fn is_news(said: &mut Said, change: &StoreChange, now: Instant) -> bool {
+        said.is_news(change, &line(change).expect("it is printed"), now)
     }
 
     #[test]
-    fn the_same_is_said_again_only_after_a_while() {
+    fn the_same_cause_is_printed_again_only_after_a_while() {
         let (mut said, began) = (Said::default(), Instant::now());
-        let (full, gone) = (Line::plain("the disk is full".into()), Line::plain("the disk is gone".into()));
+        let (renew, open) = (failed("cannot renew", "no such file"), failed("cannot open", "no such file"));
 
-        assert!(said.is_news(&full, began) && said.is_news(&gone, began));
-        assert!(!said.is_news(&full, began + QUIET / 2));
-        assert!(said.is_news(&full, began + QUIET));
+        assert!(is_news(&mut said, &renew, began));
+        assert!(!is_news(&mut said, &open, began + QUIET / 2));
+        assert!(is_news(&mut said, &failed("cannot renew", "not allowed"), began + QUIET / 2));
+        assert!(is_news(&mut said, &open, began + QUIET));
+        assert!(is_news(&mut said, &failed("cannot open", ""), began));
+        assert!(is_news(&mut said, &failed("cannot renew", ""), began));
     }
 
     #[test]
     fn after_a_recovery_a_trouble_is_news_again_and_a_recovery_is_not() {
         let (mut said, began) = (Said::default(), Instant::now());
-        let (full, recovered) = (Line::plain("the disk is full".into()), line(StoreChange::Recovered));
-        assert!(said.is_news(&full, began) && said.is_news(&recovered, began));
+        let full = failed("cannot renew", "the disk is full");
+        assert!(is_news(&mut said, &full, began) && is_news(&mut said, &StoreChange::Recovered, began));
 
-        assert!(said.is_news(&full, began));
-        assert!(!said.is_news(&recovered, began));
+        assert!(is_news(&mut said, &full, began));
+        assert!(!is_news(&mut said, &StoreChange::Recovered, began));
     }
 
     #[test]
-    fn what_was_tried_makes_no_other_cause() {
-        let same_as = |error: &str, cause: &str| line(failed("renew", error, cause)).same_as;
+    fn a_line_has_the_error_and_its_cause_and_what_the_commands_say_is_left_to_them() {
+        let text = line(&failed("cannot renew at `redis://cache`", "connection reset"));
+        let expected = "store request failed: cannot renew at `redis://cache`: connection reset";
+        assert_eq!(text.as_deref(), Some(expected));
 
-        assert_eq!(same_as("cannot renew", "no such file"), same_as("cannot open", "no such file"));
-        assert_ne!(same_as("cannot renew", "no such file"), same_as("cannot renew", "not allowed"));
-        assert_ne!(same_as("cannot renew", ""), same_as("cannot open", ""));
-    }
-
-    #[test]
-    fn a_line_names_the_store_the_resource_the_error_and_its_cause() {
-        let text = line(failed("renew", "cannot renew the lease", "connection reset")).text;
-        let expected =
-            "the store `redis://cache` did not answer as hoped: cannot renew the lease: connection reset";
-        assert_eq!(text, expected);
-
-        let text = line_about(Some("cron:x"), failed("job", "cannot ask", "")).text;
-        assert_eq!(text, "`cron:x`: the store `redis://cache` did not answer about a job: cannot ask");
-    }
-
-    #[test]
-    fn what_the_commands_say_themselves_is_left_to_them() {
-        let resource = ResourceName::new("job").expect("a name");
-        let lost = StoreChange::Quarantine { left: Duration::from_secs(1) };
-
-        assert_eq!(Line::of(&Event::Store { worker: None, resource: None, change: lost }, "S"), None);
-        assert_eq!(Line::of(&Event::OnceBegan { resource, attempt: 1 }, "S"), None);
+        assert_eq!(line(&StoreChange::Quarantine { left: Duration::from_secs(1) }), None);
     }
 }

@@ -1,4 +1,4 @@
-//! `tenure status --watch`: owners and waiters as they are now, and bars of who owned in the last while.
+//! `tenure status --watch`: owners and waiting workers as they are now, and bars of who owned lately.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Colour, Line, Screen, Wish, span};
+use crate::output::{Colour, Line, Screen, Wish, grants_nothing, span};
 use crate::settings::Store;
 use crate::status;
 use crate::timeline::{self, Timeline, letter};
 
-/// How often is looked.
+/// How often to read the store.
 const AGAIN: Duration = Duration::from_millis(500);
-/// What the bars can show.
+/// The spans of the bars, in seconds.
 const SPANS: [u64; 7] = [10, 30, 60, 300, 900, 3_600, 86_400];
 
 pub(crate) async fn watch(at: &Store, resource: Option<ResourceName>) -> Result<Exit, Failure> {
@@ -52,7 +52,7 @@ pub(crate) async fn watch(at: &Store, resource: Option<ResourceName>) -> Result<
     }
 }
 
-/// What the store said last.
+/// What was read last.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     views: Vec<ResourceView>,
@@ -74,7 +74,7 @@ impl Seen {
             Some(name) => store.read(name.as_str()).await?.into_iter().collect(),
             None => store.read_all().await?,
         };
-        // A history may be long, and only changes when an owner does.
+        // A history may be long, and changes only with an owner.
         if self.history_at.is_none() || tokens(&views) != tokens(&self.views) {
             let entries = match resource {
                 Some(name) => store.history(name.as_str()).await?,
@@ -83,7 +83,7 @@ impl Seen {
             self.timelines = timeline::timelines(&entries, &views);
             self.history_at = Some(Instant::now());
         }
-        // It lists all resources once more: only when it may say something else than before.
+        // This lists all resources once more, so only when it may have changed.
         if resource.is_none()
             && (views.is_empty() || tokens(&views) != tokens(&self.views) || self.at.is_none())
         {
@@ -93,7 +93,7 @@ impl Seen {
         Ok(())
     }
 
-    /// The history as of now: it was read a while ago, and all of it is that much older.
+    /// The history as of now: it was read a while ago.
     fn timeline(&self, resource: &str) -> Timeline {
         let elapsed = self.history_at.map_or(Duration::ZERO, |at| at.elapsed());
         self.timelines.get(resource).cloned().unwrap_or_default().older_by(elapsed)
@@ -104,13 +104,13 @@ fn tokens(views: &[ResourceView]) -> Vec<u64> {
     views.iter().flat_map(|view| view.owners.iter().map(|owner| owner.grant.token.0)).collect()
 }
 
-/// How it is looked at.
+/// What part of it is shown.
 #[derive(Debug)]
 struct View {
     title: String,
     /// Which of [`SPANS`].
     span: usize,
-    /// How many lines are above the first that is shown.
+    /// How many lines are above the first one shown.
     scrolled: usize,
 }
 
@@ -123,7 +123,7 @@ impl View {
             .flat_map(|view| of_resource(view, &seen.timeline(view.resource.as_str()), shown, columns))
             .collect();
         if let Some(left) = seen.condition.withheld.filter(|_| body.is_empty()) {
-            body.push(Line::in_colour(Colour::Warning, output::grants_nothing(left)));
+            body.push(Line::in_colour(Colour::Warning, grants_nothing(left)));
         }
         if let Some(first) = seen.condition.unreadable.first() {
             let failure = status::cannot_be_read(first, seen.condition.unreadable.len());
@@ -132,7 +132,7 @@ impl View {
         if body.is_empty() {
             body.push(Line::in_colour(
                 Colour::Faint,
-                if seen.at.is_some() { "nothing was claimed yet" } else { "looking ..." },
+                if seen.at.is_some() { "nothing has been claimed yet" } else { "reading ..." },
             ));
         }
         let state = match (&seen.trouble, seen.at) {
@@ -153,7 +153,7 @@ impl View {
     }
 }
 
-/// A head, a bar per ticket with its owner below, and who waits.
+/// A head, a bar per ticket with its owner below, and the waiting workers.
 pub(crate) fn of_resource(
     view: &ResourceView,
     timeline: &Timeline,
@@ -173,7 +173,7 @@ pub(crate) fn of_resource(
     if let Some(flaps) = timeline.flapping_now() {
         head = head.and(None, "  ").and(Some(Colour::Warning), format!("flapping: {flaps}"));
     }
-    if let Some(left) = output::withheld(view) {
+    if let Some(left) = view.withheld.map(grants_nothing) {
         head = head.and(None, "  ").and(Some(Colour::Warning), left);
     }
     let mut lines = vec![head];

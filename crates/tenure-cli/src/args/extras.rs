@@ -1,4 +1,4 @@
-//! What was typed to those commands that use no store of the user: the demo, help to type, and what writes code or SQL.
+//! What was typed to the commands that use no store of the user: the demo, completions, manual, SQL, new code.
 
 use std::path::PathBuf;
 
@@ -9,69 +9,67 @@ use super::{count, help, ttl};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
-    /// How many workers to begin with: 1 to 9; the script needs 3
+    /// How many workers to start with: 1 to 9; the script needs 3
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = workers)]
     pub(crate) workers: u8,
 
     // Not `ttl`: that is a setting, and this is a show.
-    /// How long a lease lasts in the show
+    /// How long a lease lasts in the demo
     #[arg(id = "demo_ttl", long = "ttl", value_name = "DURATION", default_value = "2s", value_parser = ttl)]
     pub(crate) ttl: Timing,
 
-    /// Play a fixed scenario without a terminal, and say whether the promises held
+    /// Play a fixed scenario without a terminal, and report whether the promises held
     #[arg(long)]
     pub(crate) script: bool,
 
-    /// Plant a worker that goes on working after it lost: the script has to notice
+    /// Plant a worker that goes on working after a loss: the script has to notice
     #[arg(long, hide = true, requires = "script")]
     pub(crate) plant: bool,
 }
 
 fn workers(typed: &str) -> Result<u8, String> {
     let read = typed.parse().ok().filter(|count| (1..=9).contains(count));
-    read.ok_or_else(|| "it is not a number from 1 to 9".to_owned())
+    read.ok_or_else(|| "must be a number from 1 to 9".to_owned())
 }
 
 /// One worker of the demo. Nobody types this.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoWorker {
-    #[arg(long = "at")]
-    pub(crate) url: String,
+    #[arg(long)]
+    pub(crate) folder: PathBuf,
     #[arg(long = "name")]
     pub(crate) name: String,
     #[arg(id = "demo_ttl", long = "ttl", value_parser = ttl)]
     pub(crate) ttl: Timing,
-    #[arg(long)]
-    pub(crate) lives: PathBuf,
     #[arg(long)]
     pub(crate) plant: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Completions {
-    /// Which shell
+    /// The shell
     #[arg(value_name = "SHELL")]
     pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// Of which command
+    /// The command; without one, all of `tenure`
     #[arg(id = "of", value_name = "COMMAND", num_args = 0..=2)]
     pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Schema {
-    /// For which store
+    /// The store
     #[arg(value_enum, value_name = "STORE")]
     pub(crate) kind: StoreKind,
 
-    /// The namespace, which is the name of the schema: 1 to 40 of a-z 0-9 _ -, not beginning with pg_
+    /// The namespace, which is the name of the schema: 1 to 40 of a-z 0-9 _ -, not starting with pg_
     #[arg(long, default_value = "tenure")]
     pub(crate) namespace: String,
 
-    /// Grant what a worker needs, and no more, to this role, which has to be there: 1 to 63 bytes
+    /// Grant what a worker needs, and no more, to this role, which must exist: 1 to 63 bytes
     #[arg(long, value_name = "NAME")]
     pub(crate) role: Option<String>,
 }
@@ -99,25 +97,25 @@ pub(crate) enum NewWhat {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NewModule {
-    /// What it is called: a-z 0-9 _, beginning with a letter
+    /// The name of the module: a-z 0-9 _, starting with a letter
     pub(crate) name: String,
 
-    /// A resource of it, and how many may own that at once: a-z 0-9 _ - and, after a colon, 1 to 1000
+    /// A resource of the module: a-z 0-9 _ -; after a colon its number of tickets, 1 to 1000
     #[arg(long = "resource", value_name = "RESOURCE[:K]", required = true)]
     pub(crate) resources: Vec<String>,
 
     // Not the setting: that is about workers that run.
-    /// How many may own those resources for which nothing is said
+    /// The number of tickets of resources without a number of their own
     #[arg(id = "each", long = "tickets", value_name = "K", default_value_t = 1, value_parser = count)]
     pub(crate) tickets: u32,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NewApp {
-    /// The folder to make; the last part of it is the name of the package
+    /// The folder to create; its last part is the name of the package
     pub(crate) path: PathBuf,
 
-    /// Depend on the checkout of Tenure in this folder, instead of a version
+    /// Depend on the checkout of Tenure in this folder instead of a version
     #[arg(long, value_name = "PATH")]
     pub(crate) tenure_path: Option<PathBuf>,
 }

@@ -6,16 +6,10 @@ use tenure::Timing;
 
 use super::{At, duration, ttl};
 
+/// The store to look at, and the form of the answer.
 #[derive(Debug, clap::Args)]
-pub(crate) struct History {
-    /// Only this resource
-    pub(crate) resource: Option<String>,
-
-    /// Only what was so within this span until now [default: all that is known]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) since: Option<Duration>,
-
-    /// As JSON, for programs; spans are in milliseconds
+pub(crate) struct Look {
+    /// Print JSON, for programs; spans are in milliseconds
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -24,19 +18,45 @@ pub(crate) struct History {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Status {
+    /// Only this resource
+    pub(crate) resource: Option<String>,
+
+    /// Redraw all the time, with bars of who owned lately, until q is pressed
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) watch: bool,
+
+    #[command(flatten)]
+    pub(crate) look: Look,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct History {
+    /// Only this resource
+    pub(crate) resource: Option<String>,
+
+    /// Only the time from so long ago until now [default: all that is known]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) look: Look,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct StepDown {
-    /// Whose owner is to go
+    /// The resource whose owner is to step down
     pub(crate) resource: String,
 
-    /// Which ticket; needed only if several are owned
+    /// The owner's ticket; needed only if several are owned
     #[arg(long, value_name = "N")]
     pub(crate) ticket: Option<u32>,
 
-    /// Who is to be the next: the label of a worker that waits
+    /// The next owner: the label of a waiting worker
     #[arg(long, value_name = "LABEL", conflicts_with = "force")]
     pub(crate) to: Option<String>,
 
-    /// Take it away at once, without asking
+    /// Take the ticket away at once, without asking
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -45,25 +65,17 @@ pub(crate) struct StepDown {
     #[arg(id = "outcome_within", long = "wait", value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// The outcome as JSON, for programs; spans are in milliseconds
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) look: Look,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Explain {
-    /// What to explain
+    /// The resource to explain
     pub(crate) resource: String,
 
-    /// As JSON, for programs; spans are in milliseconds
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) look: Look,
 }
 
 #[derive(Debug, clap::Args)]
@@ -72,17 +84,13 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = ttl)]
     pub(crate) ttl: Timing,
 
-    /// As JSON, for programs
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) look: Look,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Config {
-    /// As JSON, for programs
+    /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,11 +1,11 @@
-//! What was typed to those commands that run a command at set times, or once.
+//! What was typed to `tenure cron` and `tenure once`.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use tenure::jobs::cron;
 
-use super::{At, Competing, duration};
+use super::{At, Competing, Look, duration};
 
 pub(super) const USAGE_CRON: &str = "\
 tenure cron [OPTIONS] <SPEC> --job <NAME> -- <COMMAND>...
@@ -14,62 +14,58 @@ tenure cron [OPTIONS] <SPEC> --job <NAME> -- <COMMAND>...
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cron {
-    /// When: five fields, six with the seconds first, or @hourly, @daily and so on
+    /// When to run: five fields, six with the seconds first, or @hourly, @daily and so on
     #[arg(required_unless_present_any = ["list", "history"], conflicts_with_all = ["list", "history"])]
     pub(crate) spec: Option<String>,
 
-    /// What the job is called; its resource is cron:NAME
+    /// The name of the job; its resource is cron:NAME
     #[arg(long, value_name = "NAME")]
     #[arg(required_unless_present_any = ["list", "history"], conflicts_with_all = ["list", "history"])]
     pub(crate) job: Option<String>,
 
-    /// The time zone that SPEC means, by its IANA name
+    /// The time zone of SPEC, by its IANA name
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     pub(crate) tz: String,
 
-    /// What to do about occurrences that nobody began in time: skip them, run the last of them once, or all:SPAN, each
-    /// that is not older
+    /// What to do about occurrences that no worker started in time: skip them, run the last one once, or all:SPAN to run
+    /// each that is not older
     #[arg(long, value_name = "skip|once|all:SPAN", default_value = "once", value_parser = misfire)]
     pub(crate) misfire: cron::Misfire,
 
-    /// Delay the job by up to so much, always the same for one name
+    /// Delay the job by up to this much; the delay of one name is always the same
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub(crate) jitter: Duration,
 
-    /// What to do about an occurrence whose owner died in it
+    /// What to do about an occurrence whose owner died while it ran
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Interrupted::Leave)]
     pub(crate) interrupted: Interrupted,
 
-    /// List the jobs, and what became of the latest occurrence of each
+    /// List the jobs, and the outcome of the latest occurrence of each
     #[arg(long, conflicts_with = "history")]
     pub(crate) list: bool,
 
-    /// Show what became of the latest occurrences of a job
+    /// Show the outcomes of the latest occurrences of a job
     #[arg(long, value_name = "JOB")]
     pub(crate) history: Option<String>,
-
-    /// As JSON, for programs; with --list or --history
-    #[arg(long, conflicts_with = "command")]
-    pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) competing: Competing,
 
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) look: Look,
 
     /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND")]
-    #[arg(required_unless_present_any = ["list", "history"], conflicts_with_all = ["list", "history"])]
+    #[arg(required_unless_present_any = ["list", "history"], conflicts_with_all = ["list", "history", "json"])]
     pub(crate) command: Vec<OsString>,
 }
 
-/// What becomes of an occurrence whose owner died in it.
+/// What to do about an occurrence whose owner died while it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Interrupted {
-    /// It is left so
+    /// Leave it
     Leave,
-    /// The next owner runs it again, with the same key, up to five times in all
+    /// Run it again on the next owner, with the same key, up to five times in all
     Again,
 }
 
@@ -79,7 +75,7 @@ pub(crate) fn misfire(typed: &str) -> Result<cron::Misfire, String> {
         None if typed == "skip" => Ok(cron::Misfire::Skip),
         None if typed == "once" => Ok(cron::Misfire::Once),
         Some(("all", span)) => Ok(cron::Misfire::All { within: duration(span)? }),
-        _ => Err("write skip, once, or all: and a span, such as all:1h".to_owned()),
+        _ => Err("must be skip, once, or all: and a span, such as all:1h".to_owned()),
     }
 }
 
@@ -87,14 +83,14 @@ pub(super) const USAGE_ONCE: &str = "tenure once [OPTIONS] <NAME> -- <COMMAND>..
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Once {
-    /// What it is called; its resource is once:NAME
+    /// The name of the work; its resource is once:NAME
     pub(crate) name: String,
 
-    /// How long to wait while another one is at it, then exit 123 [default: for ever]
+    /// How long to wait while another worker runs it, then exit 123 [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// Do not wait while another one is at it
+    /// Do not wait while another worker runs it
     #[arg(long, conflicts_with = "wait")]
     pub(crate) go_on: bool,
 

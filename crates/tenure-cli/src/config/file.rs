@@ -1,4 +1,4 @@
-//! `tenure.toml`: where it lies, and what stands in it.
+//! `tenure.toml`: where it is, and what it says.
 
 use std::io::Read;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::output::beginning;
 use crate::place::folder_of_user;
 
 const NAME: &str = "tenure.toml";
-/// Nobody has so many settings; what is larger is another file.
+/// A larger file is hardly one with settings.
 const LARGEST: u64 = 64 * 1024;
 
 /// The file, as it was read.
@@ -23,14 +23,14 @@ pub(super) struct File {
     pub(super) text: String,
 }
 
-/// Where it is looked for, in this order, unless it is named.
+/// The places where it is looked for, in order, unless it is named.
 pub(super) fn places() -> Vec<PathBuf> {
     let of_user = folder_of_user("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("tenure").join(NAME));
     std::iter::once(PathBuf::from(NAME)).chain(of_user).collect()
 }
 
 impl File {
-    /// The first that is there. One that is there and cannot be read is an error: its settings were meant.
+    /// The first file that exists. If that cannot be read it is an error.
     pub(super) fn find() -> Result<Option<Self>, Failure> {
         if let Some(named) = std::env::var_os(FILE_VARIABLE).filter(|named| !named.is_empty()) {
             let path = PathBuf::from(named);
@@ -47,7 +47,7 @@ impl File {
         Ok(None)
     }
 
-    /// Nothing if there is no such file.
+    /// `None` if there is no such file.
     fn read(path: PathBuf) -> Result<Option<Self>, Failure> {
         let cannot =
             |error: &std::io::Error| Failure::new(format!("cannot read `{}`", path.display())).because(error);
@@ -56,17 +56,15 @@ impl File {
             Err(error) => return Err(cannot(&error)),
             Ok(file) => file,
         };
-        let mut bytes = Vec::new();
-        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| cannot(&error))?;
-        if bytes.len() as u64 > LARGEST {
+        let mut text = String::new();
+        file.take(LARGEST + 1).read_to_string(&mut text).map_err(|error| cannot(&error))?;
+        if text.len() as u64 > LARGEST {
             return Err(Failure::new(format!("`{}` is larger than {} KiB", path.display(), LARGEST / 1024)));
         }
-        let text = String::from_utf8(bytes)
-            .map_err(|_| Failure::new(format!("`{}` is not UTF-8", path.display())))?;
         Ok(Some(Self { path, text }))
     }
 
-    /// Its settings, checked, each with the line on which it stands.
+    /// Its settings, checked, each with its line.
     pub(super) fn settings(&self) -> Result<Vec<(&'static Key, String, usize)>, Failure> {
         let table = DeTable::parse(&self.text).map_err(|error| {
             let why = error.message().lines().next().unwrap_or_default().to_owned();
@@ -79,14 +77,15 @@ impl File {
             };
             let text = match (value.get_ref(), key.form) {
                 (DeValue::String(text), Form::Text) => text.to_string(),
-                // One that is too large for this is too large for every setting, and stays as it is written.
+                // A number that is too large for i64 is too large for every setting; the check refuses it as it is written.
                 (DeValue::Integer(number), Form::Number) => {
                     let read = i64::from_str_radix(number.as_str(), number.radix());
                     read.map_or_else(|_| number.as_str().to_owned(), |read| read.to_string())
                 }
                 (DeValue::Boolean(switch), Form::Switch) => switch.to_string(),
                 (other, form) => {
-                    let what = format!("`{}` is {}, and has to be {}", key.name, kind(other), form.wanted());
+                    let what =
+                        format!("`{}` has the type {}; write {}", key.name, other.type_str(), form.wanted());
                     return Err(self.wrong(value.span(), &what));
                 }
             };
@@ -112,16 +111,5 @@ impl File {
     /// Counted from one.
     fn line(&self, at: &Range<usize>) -> usize {
         1 + self.text.as_bytes().iter().take(at.start).filter(|byte| **byte == b'\n').count()
-    }
-}
-
-fn kind(value: &DeValue<'_>) -> &'static str {
-    match value {
-        DeValue::String(_) => "text",
-        DeValue::Integer(_) | DeValue::Float(_) => "a number",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
     }
 }

@@ -1,4 +1,4 @@
-//! The settings that there are. An option that is not here can only be typed.
+//! The table of settings. An option that is not in it can only be typed.
 
 use clap::ValueEnum;
 use tenure::jobs::cron::Schedule;
@@ -15,7 +15,7 @@ pub(crate) struct Key {
     /// In the file, and as an option.
     pub(crate) name: &'static str,
     pub(super) form: Form,
-    /// What it is without a value, for people.
+    /// The default, in words, if it is worked out later.
     pub(super) otherwise: &'static str,
     /// Another setting that may contradict this one.
     pub(super) excludes: Option<&'static str>,
@@ -54,7 +54,7 @@ const fn on_or_off(name: &'static str) -> Key {
 
 /// All of them.
 pub(crate) const KEYS: &[Key] = &[
-    text("store", "none: there is no home", store),
+    text("store", "none: there is no home", |typed| said(Place::find(Some(typed.to_owned())))),
     text("namespace", "", |typed| said(Namespace::new(typed))),
     on_or_off("wait-for-store"),
     text("ttl", "", |typed| said(ttl(typed))),
@@ -70,13 +70,13 @@ pub(crate) const KEYS: &[Key] = &[
     text("tz", "", |typed| said(Schedule::new("@daily").and_then(|daily| daily.in_zone(typed)))),
 ];
 
-/// Whether two settings that exclude each other want something, both of them.
+/// Whether two settings that exclude each other are both in use.
 pub(super) fn contradict(one: &str, other: &str) -> bool {
     let wants_nothing = |value: &str| matches!(value, "false" | "never");
     !wants_nothing(one) && !wants_nothing(other)
 }
 
-/// What a command is given, and another `tenure` in there may see.
+/// The variables that a command is given. Another `tenure` inside the command sees them.
 pub(super) const RESERVED: &[&str] = &[
     "TENURE_RESOURCE",
     "TENURE_TICKET",
@@ -94,7 +94,7 @@ impl Key {
         format!("TENURE_{}", self.name.to_uppercase().replace('-', "_"))
     }
 
-    /// The name of the option inside.
+    /// The id of the option.
     pub(super) fn id(&self) -> String {
         self.name.replace('-', "_")
     }
@@ -105,7 +105,7 @@ impl Key {
         commands.flat_map(clap::Command::get_arguments).find(|arg| arg.get_id().as_str() == self.id())
     }
 
-    /// Whether it can be this, by the limits of what carries it.
+    /// Checks a value.
     pub(super) fn check(&self, value: &str) -> Result<(), String> {
         (self.check)(value)
     }
@@ -115,23 +115,17 @@ fn said<T>(checked: Result<T, impl ToString>) -> Result<(), String> {
     checked.map(drop).map_err(|why| why.to_string())
 }
 
-fn store(typed: &str) -> Result<(), String> {
-    said(Place::find(Some(typed.to_owned())))
-}
-
 fn priority(typed: &str) -> Result<(), String> {
-    let limit = || format!("it is not a number from {} to {}", i32::MIN, i32::MAX);
-    typed.parse::<i32>().map(drop).map_err(|_| limit())
+    said(typed.parse::<i32>().map_err(|_| format!("must be a number from {} to {}", i32::MIN, i32::MAX)))
 }
 
 fn restart(typed: &str) -> Result<(), String> {
-    said(Restart::from_str(typed, false).map_err(|_| {
-        let known: Vec<String> = Restart::value_variants()
-            .iter()
-            .filter_map(|one| Some(one.to_possible_value()?.get_name().to_owned()))
-            .collect();
-        format!("{:?} is not one of {}", beginning(typed), known.join(", "))
-    }))
+    let known = Restart::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let known: Vec<String> = known.map(|value| value.get_name().to_owned()).collect();
+    match known.iter().any(|known| known == typed) {
+        true => Ok(()),
+        false => Err(format!("{:?} is not one of {}", beginning(typed), known.join(", "))),
+    }
 }
 
 fn switch(typed: &str) -> Result<(), String> {
@@ -163,9 +157,8 @@ mod tests {
         "demo_ttl",
         "script",
         "plant",
-        "url",
+        "folder",
         "name",
-        "lives",
         "kind",
         "role",
         "spec",

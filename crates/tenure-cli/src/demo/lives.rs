@@ -1,9 +1,11 @@
-//! What the workers wrote down: who worked from when to when. And whether two ever did at once.
+//! What the workers wrote down: which of them worked from when to when; and whether two ever worked at once.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::exit::Failure;
 
 /// The boot clock, which all processes of a host share.
 pub(super) fn now_us() -> u64 {
@@ -35,8 +37,9 @@ impl Lives {
     }
 
     /// What was written so far, in the order of terms.
-    pub(super) fn read(&mut self) -> io::Result<&[Life]> {
-        self.file.read_to_end(&mut self.rest)?;
+    pub(super) fn read(&mut self) -> Result<&[Life], Failure> {
+        let read = self.file.read_to_end(&mut self.rest);
+        read.map_err(|error| Failure::new("cannot read what the workers wrote").because(&error))?;
         let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let text = String::from_utf8_lossy(&self.rest[..whole]).into_owned();
         self.rest.drain(..whole);

@@ -1,4 +1,4 @@
-//! The fixed scenario: one is killed, one is asked to go, one is paused and resumed; and whether the promises held.
+//! The fixed scenario: one worker is killed, one is asked to step down, one is paused and resumed.
 
 use std::time::Duration;
 
@@ -17,36 +17,22 @@ const WATCHED: Duration = Duration::from_millis(500);
 
 pub(super) async fn play(mut stage: Stage, workers: u8) -> Result<Exit, Failure> {
     match scenes(&mut stage, workers).await {
-        Ok(()) => {}
-        Err(Broken::Promise(what)) => {
-            output::data(&format!("BROKEN: {what}\n"))?;
+        Ok(()) => output::data("held: at no moment two worked, and each time another worker took over\n")?,
+        Err(broken) if broken.exit() == Exit::UNSAFE => {
+            output::data(&format!("BROKEN: {broken}\n"))?;
             return Ok(Exit::UNSAFE);
         }
-        Err(Broken::Show(failure)) => return Err(failure),
+        Err(failure) => return Err(failure),
     }
-    output::data("held: at no moment two worked, and each time somebody took over\n")?;
     Ok(Exit::OK)
 }
 
-/// What went wrong: what is shown, or the showing.
-enum Broken {
-    Promise(String),
-    Show(Failure),
+/// A promise did not hold.
+fn broken(what: String) -> Failure {
+    Failure::new(what).with_exit(Exit::UNSAFE)
 }
 
-impl From<Failure> for Broken {
-    fn from(failure: Failure) -> Self {
-        Self::Show(failure)
-    }
-}
-
-impl From<tenure::Error> for Broken {
-    fn from(error: tenure::Error) -> Self {
-        Self::Show(error.into())
-    }
-}
-
-async fn scenes(stage: &mut Stage, workers: u8) -> Result<(), Broken> {
+async fn scenes(stage: &mut Stage, workers: u8) -> Result<(), Failure> {
     let ttl = stage.timing.ttl();
     for _ in 0..workers {
         stage.add()?;
@@ -68,7 +54,7 @@ async fn scenes(stage: &mut Stage, workers: u8) -> Result<(), Broken> {
     // The owner learns of the wish with its next renewal, if not sooner.
     let third = next(stage, second.term, at, SLACK + stage.timing.renew()).await?;
     let asked = stage.workers[owner(stage, second)].name.clone();
-    say(stage, third, &format!("was handed over to by `{asked}`, which was asked to step down"), Some(at))?;
+    say(stage, third, &format!("took over from `{asked}`, which was asked to step down"), Some(at))?;
 
     stage.add()?;
     let paused = owner(stage, third);
@@ -86,9 +72,7 @@ async fn scenes(stage: &mut Stage, workers: u8) -> Result<(), Broken> {
     stage.resume_all();
     goes_on(stage, fourth, at).await?;
     checked(stage)?;
-    let line = format!("`{name}` was resumed, and did not believe itself the owner\n");
-    output::data(&line)?;
-    Ok(())
+    output::data(&format!("`{name}` was resumed, and did not believe that it was the owner\n"))
 }
 
 /// Pauses a worker, but not in the middle of a write: there it would keep everybody from writing, as SQLite has it, and
@@ -107,64 +91,56 @@ async fn pause(stage: &mut Stage, at: usize) -> u64 {
     }
 }
 
-/// Waits for the work of a later term, begun within `limit` of `since_us`.
-async fn next(stage: &mut Stage, after: u64, since_us: u64, limit: Duration) -> Result<Life, Broken> {
+/// Waits for the work of a later term, which must begin within `limit` of `since_us`.
+async fn next(stage: &mut Stage, after: u64, since_us: u64, limit: Duration) -> Result<Life, Failure> {
     loop {
         checked(stage)?;
-        let lives = stage.lives.read().map_err(|error| cannot_read(&error))?;
-        if let Some(life) = lives.iter().find(|life| life.term > after) {
+        if let Some(life) = stage.lives.read()?.iter().find(|life| life.term > after) {
             return Ok(*life);
         }
-        if now_us().saturating_sub(since_us) > u64::try_from(limit.as_micros()).unwrap_or(u64::MAX) {
-            return Err(Broken::Promise(format!("nobody took over within {}", span(limit))));
+        if Duration::from_micros(now_us().saturating_sub(since_us)) > limit {
+            return Err(broken(format!("nobody took over within {}", span(limit))));
         }
         sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Waits until so many are in the queue, so that the first of them takes over and none that only comes then.
-async fn waiting(stage: &Stage, count: usize) -> Result<(), Broken> {
-    let began = Instant::now();
-    loop {
+/// Waits until so many workers wait, so that the first of them takes over and not one that comes only then.
+async fn waiting(stage: &Stage, count: usize) -> Result<(), Failure> {
+    let limit = Instant::now() + SLACK * 3;
+    while Instant::now() < limit {
         let view = stage.store.read(RESOURCE).await?;
         if view.is_some_and(|view| view.waiters.len() >= count) {
             return Ok(());
         }
-        if began.elapsed() > SLACK * 3 {
-            return Err(Broken::Show(Failure::new("the workers of the demo do not come")));
-        }
         sleep(Duration::from_millis(5)).await;
     }
+    Err(Failure::new("the workers of the demo do not start"))
 }
 
-/// The owner works on, and nobody beside it.
-async fn goes_on(stage: &mut Stage, life: Life, since_us: u64) -> Result<(), Broken> {
+/// The owner works on, and no other worker beside it.
+async fn goes_on(stage: &mut Stage, life: Life, since_us: u64) -> Result<(), Failure> {
     let until = since_us + u64::try_from(WATCHED.as_micros()).unwrap_or(0);
     let limit = Instant::now() + WATCHED + SLACK;
-    loop {
+    while Instant::now() < limit {
         checked(stage)?;
-        let lives = stage.lives.read().map_err(|error| cannot_read(&error))?;
-        if lives.iter().any(|later| later.term >= life.term && later.last_us >= until) {
+        let works_on = |later: &Life| later.term >= life.term && later.last_us >= until;
+        if stage.lives.read()?.iter().any(works_on) {
             return checked(stage);
-        }
-        if Instant::now() > limit {
-            return Err(Broken::Promise("the owner does not go on".to_owned()));
         }
         sleep(Duration::from_millis(5)).await;
     }
+    Err(broken("the owner does not go on".to_owned()))
 }
 
-fn checked(stage: &Stage) -> Result<(), Broken> {
+fn checked(stage: &Stage) -> Result<(), Failure> {
     stage.lives.two_at_once().map_or(Ok(()), |(one, other)| {
         let name = |life: Life| {
             let player = stage.workers.iter().find(|player| player.pid() == life.pid);
             player.map_or_else(|| life.pid.to_string(), |player| player.name.clone())
         };
         let (a, b) = (name(one), name(other));
-        Err(Broken::Promise(format!(
-            "`{a}` (term {}) and `{b}` (term {}) worked at once",
-            one.term, other.term
-        )))
+        Err(broken(format!("`{a}` (term {}) and `{b}` (term {}) worked at once", one.term, other.term)))
     })
 }
 
@@ -179,8 +155,4 @@ fn say(stage: &Stage, life: Life, what: &str, since_us: Option<u64>) -> Result<(
     let after = since_us.map(|since| Duration::from_micros(life.first_us.saturating_sub(since)));
     let after = after.map(|after| format!(", {} later", span(after))).unwrap_or_default();
     output::data(&format!("`{name}` {what}{after} (term {})\n", life.term))
-}
-
-fn cannot_read(error: &std::io::Error) -> Broken {
-    Broken::Show(Failure::new("cannot read what the workers wrote").because(error))
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,6 +11,14 @@ use tenure::admin::Admin;
 
 use super::lives::Lives;
 use crate::exit::Failure;
+
+/// The file in which the workers write down when they work.
+pub(super) const LIVES: &str = "lives";
+
+/// The store in the folder of the demo.
+pub(super) fn store_in(folder: &Path) -> String {
+    format!("sqlite:{}", folder.join("tenure.db").display())
+}
 
 pub(super) struct Stage {
     folder: PathBuf,
@@ -45,21 +53,15 @@ impl Stage {
     pub(super) async fn build(timing: Timing, is_planted: bool) -> Result<Self, Failure> {
         let folder = std::env::temp_dir().join(format!("tenure-demo-{}", std::process::id()));
         let built = std::fs::DirBuilder::new().mode(0o700).create(&folder).and_then(|()| {
-            File::create_new(folder.join("lives"))?;
-            File::open(folder.join("lives"))
+            File::create_new(folder.join(LIVES))?;
+            File::open(folder.join(LIVES))
         });
-        let cannot = |error: std::io::Error| {
+        let lives = Lives::of(built.map_err(|error| {
             Failure::new(format!("cannot set the demo up in `{}`", folder.display())).because(&error)
-        };
-        let lives = Lives::of(built.map_err(cannot)?);
-        let url = format!("sqlite:{}", folder.join("tenure.db").display());
-        let store = match Admin::open(&url).await {
-            Ok(store) => store,
-            Err(error) => {
-                let _left = std::fs::remove_dir_all(&folder);
-                return Err(error.into());
-            }
-        };
+        })?);
+        let store = Admin::open(&store_in(&folder)).await.inspect_err(|_| {
+            let _left = std::fs::remove_dir_all(&folder);
+        })?;
         Ok(Self { folder, timing, store, lives, workers: Vec::new(), is_planted })
     }
 
@@ -67,15 +69,11 @@ impl Stage {
     pub(super) fn add(&mut self) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::new("cannot start a worker").because(&error);
         let name = format!("w{}", self.workers.len() + 1);
+        let ttl = format!("{}ms", self.timing.ttl().as_millis());
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command
-            .args(["demo-worker", "--at", &format!("sqlite:{}", self.folder.join("tenure.db").display())])
-            .args(["--name", &name, "--ttl", &format!("{}ms", self.timing.ttl().as_millis()), "--lives"])
-            .arg(self.folder.join("lives"))
-            .args(self.is_planted.then_some("--plant"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.args(["demo-worker", "--name", &name, "--ttl", &ttl, "--folder"]).arg(&self.folder);
+        command.args(self.is_planted.then_some("--plant"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(failed)?;
         self.workers.push(Player { child, name, state: State::Runs });
         Ok(())

@@ -9,27 +9,28 @@ use tenure::{Lead, Worker};
 
 use super::RESOURCE;
 use super::lives::now_us;
-use crate::args::DemoWorker;
+use super::stage::{LIVES, store_in};
 use crate::exit::{Exit, Failure};
+use crate::settings::DemoWorker;
 
 /// How often a worker shows that it works.
 const STROKE: Duration = Duration::from_millis(2);
 
-pub(crate) async fn work(typed: DemoWorker) -> Result<Exit, Failure> {
-    // The show ends with whoever shows it.
+pub(crate) async fn work(settings: DemoWorker) -> Result<Exit, Failure> {
+    let DemoWorker { folder, label, timing, is_planted } = settings;
+    // The workers end with the demo.
     let parent = getppid();
     let bound = set_parent_process_death_signal(Some(Signal::KILL));
     bound.map_err(|error| Failure::new("cannot be bound to the demo").because(&error))?;
     if getppid() != parent {
         return Ok(Exit::FAILED);
     }
-    let file = OpenOptions::new().append(true).open(&typed.lives);
+    let file = OpenOptions::new().append(true).open(folder.join(LIVES));
     let file = file.map_err(|error| Failure::new("cannot open the book of the demo").because(&error))?;
-    let builder = Worker::builder(&typed.url).label(&typed.name).timing(typed.ttl);
+    let builder = Worker::builder(&store_in(&folder)).label(label.as_str()).timing(timing);
     let worker = builder.connect().await?;
     loop {
         let book = Book { file: file.try_clone().map_err(|error| Failure::new("no file").because(&error))? };
-        let is_planted = typed.plant;
         worker.campaign(RESOURCE).run(async |lead| book.keep(lead, is_planted).await).await?;
     }
 }

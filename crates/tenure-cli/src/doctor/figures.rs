@@ -1,4 +1,4 @@
-//! What follows from round trips and a timing. Prints nothing.
+//! Figures that follow from round trips and a timing. Prints nothing.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tenure::store::{Impact, Warning};
 
 use crate::timeline::LATEST_SUCCESSION;
 
-/// Answers that take longer than this part of the ttl do not help to judge the store's clock.
+/// Replies that take longer than this part of the ttl do not help to judge the store's clock.
 const COUNTED_PART: u32 = 20;
-/// Below it a busy machine, which lets a process wait for some hundred milliseconds, costs leases.
+/// With a shorter one a busy machine, on which a process may wait for some hundred milliseconds, costs leases.
 const SHORTEST_SUGGESTED: Duration = Duration::from_secs(2);
 
-/// What was found out about a store.
+/// What was measured and examined.
 pub(crate) struct Findings {
     pub(crate) proves_deaths: bool,
     pub(crate) concerns: Vec<Warning>,
@@ -22,18 +22,18 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Whether never two own at once.
+    /// Whether two workers never own at once.
     pub(crate) fn is_safe(&self) -> bool {
         self.concerns.iter().all(|concern| concern.cost < Impact::Exclusion)
     }
 }
 
-/// How long answers took.
+/// How long replies took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trips {
     pub(crate) count: usize,
     pub(crate) median: Duration,
-    /// The slowest but for a hundredth; of fewer than a hundred the slowest.
+    /// All but a hundredth were faster; of fewer than a hundred, all.
     pub(crate) p99: Duration,
     pub(crate) slowest: Duration,
 }
@@ -53,44 +53,41 @@ impl Trips {
 pub(crate) enum Clock {
     /// It is the same.
     Shared,
-    /// It is the wall clock of a server.
-    Server {
-        ahead: Duration,
-        is_ahead: bool,
-        uncertain: Duration,
-        /// By how many percent its rate differs from that of this host's clock, which nobody sets.
-        rate: Option<f64>,
-        rate_uncertain: Option<f64>,
-    },
+    Server(ServerClock),
 }
 
-impl Clock {
-    /// The fastest answer says most about the difference; the fastest early and the fastest late one about the rate.
-    pub(crate) fn of_server(trips: &[RoundTrip]) -> Self {
-        // When the server read its clock lies between asking and hearing: half of that is the middle, and the error.
+/// The wall clock of a server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ServerClock {
+    /// Negative if it is behind.
+    pub(crate) ahead_us: i64,
+    pub(crate) uncertain: Duration,
+    /// By how many percent its rate differs from that of this host's clock, which nobody sets; and the error of that.
+    pub(crate) rate: Option<(f64, f64)>,
+}
+
+impl ServerClock {
+    /// The fastest reply says most about the difference; the fastest early and the fastest late one about the rate.
+    pub(crate) fn of(trips: &[RoundTrip]) -> Self {
+        // The server read its clock between request and reply. Take the middle; half of the round trip is the error.
         let difference = |trip: &RoundTrip| {
             let middle = trip.wall_us as f64 + trip.took.as_secs_f64() * 5e5;
-            trip.store_us as f64 - middle
+            (trip.store_us as f64 - middle) as i64
         };
         let fastest = |trips: &[RoundTrip]| trips.iter().min_by_key(|trip| trip.took).copied();
         let best = fastest(trips);
-        let ahead = best.as_ref().map_or(0.0, difference);
         let third = trips.len() / 3;
         let ends = fastest(&trips[..third]).zip(fastest(&trips[trips.len() - third..]));
-        let rates = ends.and_then(|(first, last)| {
+        let rate = ends.and_then(|(first, last)| {
             let middle = |trip: &RoundTrip| trip.sent_after.as_secs_f64() + trip.took.as_secs_f64() / 2.0;
             let here = middle(&last) - middle(&first);
             let there = (last.store_us as f64 - first.store_us as f64) / 1e6;
             let error = (first.took + last.took).as_secs_f64() / 2.0;
             (here > 0.0).then(|| (100.0 * (there - here).abs() / here, 100.0 * error / here))
         });
-        Self::Server {
-            ahead: Duration::from_micros(ahead.abs() as u64),
-            is_ahead: ahead >= 0.0,
-            uncertain: best.map_or(Duration::ZERO, |best| best.took / 2),
-            rate: rates.map(|(rate, _)| rate),
-            rate_uncertain: rates.map(|(_, uncertain)| uncertain),
-        }
+        let (ahead_us, uncertain) =
+            best.map_or((0, Duration::ZERO), |best| (difference(&best), best.took / 2));
+        Self { ahead_us, uncertain, rate }
     }
 }
 

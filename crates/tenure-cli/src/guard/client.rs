@@ -22,8 +22,9 @@ use tokio::io::unix::AsyncFd;
 use crate::exit::Failure;
 use crate::guard::Posted;
 use crate::guard::protocol::{self, How, Order, Received, Told};
+use crate::output::{does_not_die, processes, say, span};
 use crate::process::{self, Killing};
-use crate::{output, tree};
+use crate::{settings, tree};
 
 /// No guard is given up for being late by less: a busy machine does that to anybody.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(50);
@@ -56,15 +57,36 @@ pub(crate) struct Client {
     pid: Pid,
     page: Arc<SharedPage>,
     strangers: Vec<Pid>,
+    /// The name of the command.
+    name: String,
+    /// How long the processes have that the command leaves behind.
+    grace: Duration,
     /// How late a guard may be: a quarter of the margin.
     patience: Duration,
     /// How late one may be that would go on if it had a processor.
     lenience: Duration,
-    lateness: Cell<Lateness>,
-    runs: Cell<u64>,
-    /// The command that is there, and the number of its lease.
-    present: Cell<Option<(u64, u64)>>,
-    is_lost: Cell<bool>,
+    state: Cell<State>,
+}
+
+/// What main knows of the guard.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// There is no command. So many were started.
+    Idle {
+        runs: u64,
+    },
+    Busy(Run),
+    /// The guard cannot be relied on any more.
+    Lost,
+}
+
+/// The command that is there.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    number: u64,
+    /// The number of its lease.
+    lease: u64,
+    lateness: Lateness,
 }
 
 /// For how long the guard was late while main was not: who is held up itself cannot tell.
@@ -76,7 +98,8 @@ struct Lateness {
 
 impl Client {
     /// To be called in a runtime.
-    pub(crate) fn new(posted: Posted, margin: Duration) -> Result<Self, Failure> {
+    pub(crate) fn new(posted: Posted, settings: &settings::Run) -> Result<Self, Failure> {
+        let margin = settings.timing.margin();
         let Posted { pid, socket, page, strangers } = posted;
         let failed = |error: io::Error| Failure::new("cannot watch the guard process").because(&error);
         let alive = process::watch(pid).and_then(process::watched).map_err(failed)?;
@@ -86,12 +109,11 @@ impl Client {
             pid,
             page,
             strangers,
+            name: settings.program.to_string_lossy().into_owned(),
+            grace: settings.timing.grace(),
             patience: (margin / 4).max(SHORTEST_PATIENCE),
             lenience: margin.max(SHORTEST_LENIENCE),
-            lateness: Cell::new(Lateness { looked_at: now(), counted: Duration::ZERO }),
-            runs: Cell::new(0),
-            present: Cell::new(None),
-            is_lost: Cell::new(false),
+            state: Cell::new(State::Idle { runs: 0 }),
         })
     }
 
@@ -102,16 +124,16 @@ impl Client {
     /// Waits until the guard has ended without being asked, while there is no command.
     pub(crate) async fn is_dead(&self) -> GuardLost {
         // Looked at when it has ended: whoever has a command finds out by what it is told, and kills the tree.
-        while self.alive.readable().await.is_err() || self.present.get().is_some() {
+        while self.alive.readable().await.is_err() || matches!(self.state.get(), State::Busy(_)) {
             tokio::time::sleep(self.patience).await;
         }
-        self.is_lost.set(true);
+        self.state.set(State::Lost);
         GuardLost
     }
 
     /// Passes a signal on to the command, if there is one.
     pub(crate) fn pass_on(&self, number: i32) {
-        if let Some((run, _)) = self.present.get() {
+        if let State::Busy(Run { number: run, .. }) = self.state.get() {
             self.order(&Order::Signal { run, number }, None);
         }
     }
@@ -170,20 +192,20 @@ impl Client {
     }
 
     fn check_beat(&self) -> Result<(), GuardLost> {
-        let (now, Lateness { looked_at, counted }) = (now(), self.lateness.get());
+        let State::Busy(run) = self.state.get() else { return Ok(()) };
+        let (now, Lateness { looked_at, counted }) = (now(), run.lateness);
         // Of one look no more is counted than a look that came in time would have.
         let seen = now.longest_since(looked_at).min(self.patience * 5 / 8);
         let late = self.page.late_by(now);
         let counted = if late.is_zero() { Duration::ZERO } else { (counted + seen).min(late) };
-        self.lateness.set(Lateness { looked_at: now, counted });
+        self.state.set(State::Busy(Run { lateness: Lateness { looked_at: now, counted }, ..run }));
         if counted < self.patience {
             return Ok(());
         }
         if counted >= self.lenience || tree::stands_still(self.pid) {
             return Err(self.take_over("stands still"));
         }
-        let is_good = |(_, lease)| self.page.look().allows(lease, now);
-        if !self.present.get().is_some_and(is_good) {
+        if !self.page.look().allows(run.lease, now) {
             tree::kill_below(self.pid);
         }
         Ok(())
@@ -191,10 +213,10 @@ impl Client {
 
     /// Kills the guard and everything below it, and comes back when nothing is left. Blocks.
     fn take_over(&self, why: &str) -> GuardLost {
-        if self.is_lost.replace(true) {
+        if let State::Lost = self.state.replace(State::Lost) {
             return GuardLost;
         }
-        output::guard_lost(why);
+        say(format!("the guard process {why}; killing it and the command"));
         // Then all that it had is ours.
         let _gone = kill_process(self.pid, Signal::KILL);
         let (began, mut is_told, mut quiet) = (now(), false, 0);
@@ -212,7 +234,7 @@ impl Client {
             }
             if !is_told && now().longest_since(began) > DYING {
                 is_told = true;
-                output::does_not_die("the guard or the command", tree::count());
+                does_not_die("the guard or the command", tree::count());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -230,29 +252,13 @@ fn is_readable_within(fd: &AsyncFd<OwnedFd>, limit: Duration) -> bool {
 pub(crate) struct Running<'a> {
     client: &'a Client,
     run: u64,
-    name: String,
     pid: i32,
-    /// How long what is left behind has.
-    grace: Duration,
     note_end: &'a dyn Fn(ExitStatus),
     /// How the command itself ended.
     status: Option<ExitStatus>,
     /// It knows that it has to end, and has or had some time to.
     is_stopping: bool,
     is_over: bool,
-}
-
-/// A command to be started.
-#[derive(Debug)]
-pub(crate) struct Start {
-    pub(crate) name: String,
-    /// The number of the lease under which it runs.
-    pub(crate) lease: u64,
-    pub(crate) variables: Vec<(String, String)>,
-    /// Held by guard and command until nothing of it is left.
-    pub(crate) lock: Option<OwnedFd>,
-    /// How long what it leaves behind has.
-    pub(crate) grace: Duration,
 }
 
 /// What came of a start.
@@ -264,33 +270,25 @@ pub(crate) enum Begun<'a> {
 }
 
 impl<'a> Running<'a> {
-    /// Has the guard start the command. Calls `note_end` when the command has ended, even if that happens in `drop`.
+    /// Has the guard start the command, under the lease of this number. The guard and the command hold `lock` until nothing of
+    /// the command is left. Calls `note_end` when the command has ended, even if that happens in `drop`.
     pub(crate) async fn start(
         client: &'a Client,
-        start: Start,
+        lease: u64,
+        variables: Vec<(String, String)>,
+        lock: Option<OwnedFd>,
         note_end: &'a dyn Fn(ExitStatus),
     ) -> Result<Begun<'a>, GuardLost> {
-        let Start { name, lease, variables, lock, grace } = start;
-        if client.is_lost.get() {
-            return Err(GuardLost);
-        }
-        let run = client.runs.get() + 1;
-        client.runs.set(run);
-        client.present.set(Some((run, lease)));
-        // Until it beats itself it has so long to begin.
-        client.page.beat(now() + client.patience);
-        client.lateness.set(Lateness { looked_at: now(), counted: Duration::ZERO });
-        let mut running = Self {
-            client,
-            run,
-            name,
-            pid: 0,
-            grace,
-            note_end,
-            status: None,
-            is_stopping: false,
-            is_over: false,
+        let run = match client.state.get() {
+            State::Idle { runs: number } | State::Busy(Run { number, .. }) => number + 1,
+            State::Lost => return Err(GuardLost),
         };
+        let lateness = Lateness { looked_at: now(), counted: Duration::ZERO };
+        client.state.set(State::Busy(Run { number: run, lease, lateness }));
+        // The guard has so long to beat for the first time.
+        client.page.beat(now() + client.patience);
+        let mut running =
+            Self { client, run, pid: 0, note_end, status: None, is_stopping: false, is_over: false };
         client.order(&Order::Start { run, lease, variables }, lock.as_ref());
         drop(lock);
         loop {
@@ -313,7 +311,7 @@ impl<'a> Running<'a> {
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        &self.client.name
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -352,7 +350,12 @@ impl<'a> Running<'a> {
     /// Has it killed, and waits until nothing is left of it. The ticket must not be free before; so this blocks. Leases are
     /// renewed elsewhere. Says how it ended.
     pub(crate) fn kill(&mut self, why: Killing) -> Option<ExitStatus> {
-        output::killing(&self.name, self.pid, why);
+        let why = match why {
+            Killing::Late => "it did not end in time",
+            Killing::NoTime => "no time is left",
+            Killing::Hurried => "SIGINT came again",
+        };
+        say(format!("killing `{}` (pid {}): {why}", self.client.name, self.pid));
         self.client.order(&Order::Kill { run: self.run }, None);
         while !self.is_over {
             match self.client.told_now() {
@@ -367,9 +370,10 @@ impl<'a> Running<'a> {
         match *told {
             Told::Left { run, count } if run == self.run => {
                 self.is_stopping = true;
-                output::left_behind(&self.name, count, self.grace);
+                let (name, left, grace) = (&self.client.name, processes(count), span(self.client.grace));
+                say(format!("`{name}` has ended and left {left} behind; stopping it all within {grace}"));
             }
-            Told::Undead { run, count } if run == self.run => output::does_not_die(&self.name, count),
+            Told::Undead { run, count } if run == self.run => does_not_die(&self.client.name, count),
             Told::Over { run, how } if run == self.run => self.over(how),
             // About one that is over.
             _ => {}
@@ -388,7 +392,9 @@ impl<'a> Running<'a> {
     /// Nothing of it runs, whatever became of the guard.
     fn lost(&mut self) {
         self.is_over = true;
-        self.client.present.set(None);
+        if let State::Busy(Run { number: runs, .. }) = self.client.state.get() {
+            self.client.state.set(State::Idle { runs });
+        }
     }
 }
 

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(all(&["a", "a:2"]), "the resource `a` is there twice");
         assert_eq!(all(&["a-b", "a_b"]), "`a-b` and `a_b` would be the same in Rust: `AB`");
         assert!(all(&["a:0"]).contains("number of tickets \"0\" is not 1 to 1000"));
-        assert!(all(&["a:x"]).contains("it is not a number from 1 to 1000"));
+        assert!(all(&["a:x"]).contains("must be a number from 1 to 1000"));
         assert!(all(&["Echo"]).contains("a resource cannot be called \"Echo\""));
         assert!(all(&["self"]).contains("cannot be called"));
     }

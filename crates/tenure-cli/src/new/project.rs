@@ -1,4 +1,4 @@
-//! The Cargo project around a folder: which file is its root, and how a module is wired in there.
+//! The Cargo project around a folder: which file is its root, and how to register a module there.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(super) struct Project {
     folder: PathBuf,
     pub(super) root: PathBuf,
     text: String,
-    /// Those who use it see its modules.
+    /// Its modules are public then.
     is_library: bool,
     dependencies: Vec<String>,
 }
@@ -109,7 +109,7 @@ impl Project {
     }
 }
 
-/// The root that has an application, else the program, else the library.
+/// The root with an application, else the program, else the library.
 fn root_of(folder: &Path, manifest: &DeTable<'_>) -> Result<(PathBuf, bool, String), Failure> {
     let path_of = |target: &DeTable<'_>| text_of(target, "path").map(|path| folder.join(path));
     let mut candidates = vec![(folder.join("src/main.rs"), false)];
@@ -152,7 +152,7 @@ fn declared(line: &str) -> Option<&str> {
     Some(&name[..end])
 }
 
-/// Adds `mod x;` in the order of the alphabet to the first block of such lines; else where the file's own beginning ends.
+/// Adds `mod x;` in alphabetical order to the first block of such lines; else before the first item.
 fn with_declaration(text: &str, declaration: &str, name: &str) -> String {
     let ending = ending_of(text);
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -181,44 +181,25 @@ fn with_declaration(text: &str, declaration: &str, name: &str) -> String {
     joined(at, format!("{before}{declaration}{ending}{after}"))
 }
 
-/// How many lines are about the whole file: its documentation and attributes, and a comment that stands by itself.
+/// How many lines stand before the first item: documentation and attributes of the file, and comments that stand alone.
 fn own_beginning(lines: &[&str]) -> usize {
-    let (mut end, mut at) = (0, 0);
-    while let Some(line) = lines.get(at).map(|line| line.trim()) {
-        if line.starts_with("#![") {
-            // May go on over many lines.
-            let mut open = 0_i64;
-            while let Some(line) = lines.get(at) {
-                open += line.matches('[').count() as i64 - line.matches(']').count() as i64;
-                at += 1;
-                if open <= 0 {
-                    break;
-                }
-            }
-            end = at;
-        } else if line.starts_with("/*") {
-            // A licence, mostly; what is about the whole file may follow.
-            let ends = lines[at..].iter().position(|line| line.contains("*/"));
-            at += ends.map_or(lines.len(), |ends| ends + 1);
-            end = at;
-        } else if line.starts_with("//!") || line.starts_with("#!") {
-            at += 1;
-            end = at;
-        } else if line.is_empty() {
-            at += 1;
-        } else if line.starts_with("//") && !line.starts_with("///") {
-            at += lines[at..].iter().take_while(|line| line.trim_start().starts_with("//")).count();
-            if lines.get(at).is_some_and(|line| line.trim().is_empty()) {
-                end = at;
-            }
-        } else {
-            break;
+    let mut in_comment = false;
+    let is_item = |line: &&str| {
+        if in_comment || line.starts_with("/*") {
+            in_comment = !line.contains("*/");
+            return false;
         }
-    }
-    end
+        line.starts_with(|c: char| c.is_ascii_alphabetic())
+            || line.starts_with("#[")
+            || line.starts_with("///")
+    };
+    let first = lines.iter().position(is_item).unwrap_or(lines.len());
+    // A comment right above the item belongs to it.
+    let is_comment = |line: &&&str| line.starts_with("//") && !line.starts_with("//!");
+    first - lines[..first].iter().rev().take_while(is_comment).count()
 }
 
-/// Adds a line to the application: above the marker, else above its `.run()`. Nothing where neither is found.
+/// Adds a line to the application: above the marker, else above its `.run()`. `None` if it has neither.
 fn with_registration(text: &str, registration: &str) -> Option<String> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let marked = lines.iter().position(|line| line.trim_start().starts_with(MARKER));

@@ -10,7 +10,7 @@ use crossterm::terminal::{
     Clear, ClearType, DisableLineWrap, EnableLineWrap, EnterAlternateScreen, LeaveAlternateScreen,
 };
 use crossterm::{execute, queue, terminal};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::{Colour, Style, clean, cut, width};
@@ -63,16 +63,18 @@ impl Line {
 
 /// The terminal while it is ours.
 pub(crate) struct Screen {
-    events: mpsc::UnboundedReceiver<Event>,
-    ends: [(i32, Signal); 4],
-    suspends: Signal,
-    /// Whether there will be no more events.
-    is_deaf: bool,
+    /// Keys and signals. Some of them stop the process for a while.
+    wanted: mpsc::UnboundedReceiver<Wanted>,
     style: Style,
 }
 
+enum Wanted {
+    Wish(Wish),
+    Suspend,
+}
+
 impl Screen {
-    /// Takes the terminal. Without one it is refused, and `instead` says what to do.
+    /// Takes the terminal. If there is none, `instead` says what else to do.
     pub(crate) fn enter(what: &str, instead: &str) -> Result<Self, Failure> {
         if !io::stdout().is_terminal() {
             return Err(Failure::new(format!("{what} needs a terminal, and stdout is none")).hint(instead));
@@ -82,18 +84,26 @@ impl Screen {
             return Err(Failure::new(what).hint(instead));
         }
         let failed = |error: io::Error| Failure::new("cannot use the terminal").because(&error);
-        let listen = |number: i32| signal(SignalKind::from_raw(number)).map_err(failed);
-        let ends = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
-        let [term, int, hup, quit] = ends;
-        let ends = [(term, listen(term)?), (int, listen(int)?), (hup, listen(hup)?), (quit, listen(quit)?)];
-        let suspends = listen(libc::SIGTSTP)?;
+        let (tell, wanted) = mpsc::unbounded_channel();
+        for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP] {
+            let mut signals = signal(SignalKind::from_raw(number)).map_err(failed)?;
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                while signals.recv().await.is_some() {
+                    let wanted = match number {
+                        libc::SIGTSTP => Wanted::Suspend,
+                        number => Wanted::Wish(Wish::Quit(Exit::by_signal(number))),
+                    };
+                    let _gone = tell.send(wanted);
+                }
+            });
+        }
         restore_on_panic();
         begin().map_err(failed)?;
-        let (tell, events) = mpsc::unbounded_channel();
+        // Ends with the process, or when no keys can be read. If the terminal is gone, drawing fails.
         let read = move || {
-            // Ends with the process, or when nobody listens any more.
             while let Ok(event) = crossterm::event::read() {
-                if tell.send(event).is_err() {
+                if wanted_by(&event).is_some_and(|wanted| tell.send(wanted).is_err()) {
                     break;
                 }
             }
@@ -102,7 +112,7 @@ impl Screen {
             end();
             failed(error)
         })?;
-        Ok(Self { events, ends, suspends, is_deaf: false, style: Style::of_stdout() })
+        Ok(Self { wanted, style: Style::of_stdout() })
     }
 
     /// Columns and lines.
@@ -132,21 +142,11 @@ impl Screen {
 
     /// The next wish.
     pub(crate) async fn next(&mut self) -> Wish {
-        loop {
-            let [(a, term), (b, int), (c, hup), (d, quit)] = &mut self.ends;
-            tokio::select! {
-                biased;
-                _ = term.recv() => return Wish::Quit(Exit::by_signal(*a)),
-                _ = int.recv() => return Wish::Quit(Exit::by_signal(*b)),
-                _ = hup.recv() => return Wish::Quit(Exit::by_signal(*c)),
-                _ = quit.recv() => return Wish::Quit(Exit::by_signal(*d)),
-                _ = self.suspends.recv() => return suspend(),
-                event = self.events.recv(), if !self.is_deaf => match event {
-                    // No keys can be read. If the terminal has gone, drawing fails.
-                    None => self.is_deaf = true,
-                    Some(event) => if let Some(wish) = wish_for(&event) { return wish },
-                },
-            }
+        match self.wanted.recv().await {
+            Some(Wanted::Wish(wish)) => wish,
+            Some(Wanted::Suspend) => suspend(),
+            // The tasks that listen for signals hold the other end.
+            None => std::future::pending().await,
         }
     }
 }
@@ -157,24 +157,24 @@ impl Drop for Screen {
     }
 }
 
-fn wish_for(event: &Event) -> Option<Wish> {
+fn wanted_by(event: &Event) -> Option<Wanted> {
     let Event::Key(key) = event else {
-        return matches!(event, Event::Resize(..)).then_some(Wish::Redraw);
+        return matches!(event, Event::Resize(..)).then_some(Wanted::Wish(Wish::Redraw));
     };
     if key.kind == KeyEventKind::Release {
         return None;
     }
     let with_control = key.modifiers.contains(KeyModifiers::CONTROL);
-    match key.code {
-        KeyCode::Char('c') if with_control => Some(Wish::Quit(Exit::by_signal(libc::SIGINT))),
-        KeyCode::Char('z') if with_control => Some(suspend()),
-        KeyCode::Char('l') if with_control => Some(Wish::Redraw),
-        KeyCode::Char('q') | KeyCode::Esc => Some(Wish::Quit(Exit::OK)),
-        KeyCode::Char(key) => Some(Wish::Key(key)),
-        KeyCode::Up => Some(Wish::Up),
-        KeyCode::Down => Some(Wish::Down),
-        _ => None,
-    }
+    Some(Wanted::Wish(match key.code {
+        KeyCode::Char('c') if with_control => Wish::Quit(Exit::by_signal(libc::SIGINT)),
+        KeyCode::Char('z') if with_control => return Some(Wanted::Suspend),
+        KeyCode::Char('l') if with_control => Wish::Redraw,
+        KeyCode::Char('q') | KeyCode::Esc => Wish::Quit(Exit::OK),
+        KeyCode::Char(key) => Wish::Key(key),
+        KeyCode::Up => Wish::Up,
+        KeyCode::Down => Wish::Down,
+        _ => return None,
+    }))
 }
 
 /// Gives the terminal back, stops as everybody does, and takes it again when continued.

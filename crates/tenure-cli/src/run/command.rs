@@ -9,10 +9,10 @@ use tenure::{EndReason, Lead};
 use tokio::time::Instant;
 
 use super::state::{Event, State};
-use super::{Outcome, Work};
+use super::{Outcome, Work, words};
 use crate::exit::{Exit, Failure};
-use crate::guard::client::{Begun, Running, Start};
-use crate::output;
+use crate::guard::client::{Begun, Running};
+use crate::output::say_with_hint;
 use crate::process::Killing;
 
 impl Work<'_> {
@@ -34,18 +34,11 @@ impl Work<'_> {
                 lead.lost().await;
                 return not_begun();
             }
-            Err(error) => return Outcome::NotRun(Exit::FAILED, error.into()),
-        };
-        let name = self.settings.program.to_string_lossy().into_owned();
-        let start = Start {
-            name,
-            lease,
-            variables: self.variables(lead, more),
-            lock,
-            grace: self.settings.timing.grace(),
+            Err(error) => return Outcome::NotRun(error.into()),
         };
         let note_end = |status| self.handle(Event::CommandEnded(status));
-        let mut running = match Running::start(self.guard, start, &note_end).await {
+        let variables = self.variables(lead, more);
+        let mut running = match Running::start(self.guard, lease, variables, lock, &note_end).await {
             Ok(Begun::Running(running)) => running,
             Ok(Begun::NotRun(error)) => return cannot_run(&self.settings.program, &error),
             Ok(Begun::Refused) => {
@@ -94,13 +87,13 @@ impl Work<'_> {
         }
         match asked {
             _ if !ending.is_gentle() => running.lose(),
-            // What the terminal sent the command has got already, unless it has gone to a group of its own.
+            // What the terminal sent the command has got already, unless it has gone to a group of its lead.
             Some(asked) if asked.from_terminal && running.is_in_our_group() => {}
             Some(asked) => running.signal(asked.number),
             None => running.signal(libc::SIGTERM),
         }
-        let may_help = output::help_against(ending, timing.trust(), timing.ttl());
-        output::stopping(running.name(), running.pid(), limit, asked, may_help.as_deref());
+        let advice = words::advice(ending, timing.trust(), timing.ttl());
+        say_with_hint(words::stopping(running.name(), running.pid(), limit, asked), advice.as_deref());
     }
 
     fn variables(&self, lead: &Lead, more: Vec<(String, String)>) -> Vec<(String, String)> {
@@ -129,5 +122,5 @@ fn cannot_run(program: &OsStr, error: &io::Error) -> Outcome {
         _ => Exit::CANNOT_RUN,
     };
     let what = format!("cannot run `{}`", program.to_string_lossy());
-    Outcome::NotRun(exit, Failure::new(what).because(error))
+    Outcome::NotRun(Failure::new(what).because(error).with_exit(exit))
 }

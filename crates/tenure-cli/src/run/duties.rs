@@ -6,12 +6,12 @@ use std::process::ExitStatus;
 use std::time::UNIX_EPOCH;
 
 use tenure::Lead;
-use tenure::jobs::cron::{Change, Tick};
+use tenure::jobs::cron::{Change, Skipped, Tick};
 use tenure::jobs::{Occurrence, Once};
 
 use super::{Outcome, Work};
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::output::{say, say_with_hint, span};
 use crate::settings::Cron;
 
 impl Work<'_> {
@@ -71,7 +71,7 @@ impl Work<'_> {
             Outcome::Ended { .. } if self.state().asked().is_some() => tenure::Outcome::Unfinished,
             Outcome::Ended { status, .. } => tenure::Outcome::Failed(said(status).into()),
             Outcome::Stopped(_) | Outcome::Done(_) => tenure::Outcome::Unfinished,
-            Outcome::NotRun(_, failure) => tenure::Outcome::Failed(failure.to_string().into()),
+            Outcome::NotRun(failure) => tenure::Outcome::Failed(failure.to_string().into()),
             // All of it is over: whoever drives the campaign sees that the guard is gone, and drops this.
             Outcome::Unguarded(_) => std::future::pending().await,
         }
@@ -80,19 +80,20 @@ impl Work<'_> {
     /// Runs the command if nobody has done it before.
     pub(super) async fn run_once(&self, name: &str, goes_on: bool) -> Result<Outcome, tenure::Error> {
         let mut once = self.worker.once_builder(name).priority(self.settings.priority);
-        let (ownerships, failed_with) = (once.ownerships(), std::cell::Cell::new(Exit::FAILED));
+        let ownerships = once.ownerships();
         let run = async {
+            let mut failed_with = Exit::FAILED;
             let work = async |lead: Lead| {
                 let outcome = self.under(&lead, named([("TENURE_JOB", name.to_owned())])).await;
                 match &outcome {
-                    Outcome::NotRun(exit, _) => failed_with.set(*exit),
-                    Outcome::Ended { status, .. } => failed_with.set(Exit::of(*status)),
+                    Outcome::NotRun(failure) => failed_with = failure.exit(),
+                    Outcome::Ended { status, .. } => failed_with = Exit::of(*status),
                     _ => {}
                 }
                 self.job_ended(outcome).await
             };
             let tried = if goes_on { once.try_run(work).await } else { once.run(work).await.map(Some) };
-            self.tried_once(tried, failed_with.get())
+            self.tried_once(tried, failed_with)
         };
         self.drive(ownerships, run).await
     }
@@ -106,46 +107,61 @@ impl Work<'_> {
         match tried {
             Ok(Some(Once::Ran)) => Ok(Outcome::Done(Exit::OK)),
             Ok(Some(Once::Done { by, began, took })) => {
-                output::done_before(resource, by.as_str(), UNIX_EPOCH + began.since_epoch(), took);
+                let ago = (UNIX_EPOCH + began.since_epoch())
+                    .elapsed()
+                    .map(|ago| format!(", {} ago", span(ago)))
+                    .unwrap_or_default();
+                say(format!("`{resource}` was done by `{by}`{ago}; it took {}", span(took)));
                 Ok(Outcome::Done(Exit::OK))
             }
             Ok(None) => {
-                output::under_way(resource);
+                say(format!("another worker runs `{resource}`; going on without waiting for it"));
                 Ok(Outcome::Done(Exit::OK))
             }
             Err(error) if error.kind() == tenure::ErrorKind::Failed => {
-                Ok(Outcome::NotRun(failed_with, Failure::from(error)))
+                Ok(Outcome::NotRun(Failure::from(error).with_exit(failed_with)))
             }
             // It ran, and that could not be written down: whoever asked us to stop has to know, too.
-            Err(error) if error.kind() == tenure::ErrorKind::Unavailable => {
-                Ok(Outcome::NotRun(Exit::FAILED, Failure::from(error)))
-            }
+            Err(error) if error.kind() == tenure::ErrorKind::Unavailable => Ok(Outcome::NotRun(error.into())),
             Err(error) => Err(error),
         }
     }
 
-    /// What people should know of a job; that all is well they need not.
+    /// Prints what people should know of a job. A run that went well is not news.
     fn tell_of(&self, cron: &Cron, change: &Change) {
         let job = cron.name.as_str();
         let at = |occurrence: &Occurrence| cron.schedule.show(UNIX_EPOCH + occurrence.since_epoch());
-        match change {
-            Change::Failed { occurrence, what } => output::job_failed(job, &at(occurrence), what),
-            Change::Stopped { occurrence } => output::job_stopped(job, &at(occurrence)),
-            Change::Interrupted { occurrence, worker } => {
-                output::job_interrupted(job, &at(occurrence), worker.as_str());
+        let left_out = |count: u64, why: &str| {
+            let many =
+                if count == 1 { "1 occurrence is".to_owned() } else { format!("{count} occurrences are") };
+            format!("`{job}`: {many} left out: {why}")
+        };
+        say(match change {
+            Change::Failed { occurrence, what } => format!("`{job}` of {} failed: {what}", at(occurrence)),
+            Change::Stopped { occurrence } => {
+                format!("`{job}` of {} was stopped; the next owner finds it interrupted", at(occurrence))
             }
-            Change::Missed { count } => output::job_left_out(job, *count, "nobody began them in time"),
-            Change::Skipped { count, reason } => {
-                let why = match reason {
-                    tenure::jobs::cron::Skipped::StillRunning => "the one before was still running",
-                    _ => "this host's clock is ahead of the store's",
-                };
-                output::job_left_out(job, *count, why);
+            Change::Interrupted { occurrence, worker } => format!(
+                "`{job}` of {} was interrupted: `{worker}` had begun it, and did not say how it ended",
+                at(occurrence)
+            ),
+            Change::Missed { count } => left_out(*count, "no worker started them in time"),
+            Change::Skipped { count, reason: Skipped::StillRunning } => {
+                left_out(*count, "the one before was still running")
             }
-            Change::PlanChanged { before } => output::plan_changed(job, before, &cron.schedule.plan()),
-            Change::Refused { what } => output::job_refused(job, what),
-            _ => {}
-        }
+            Change::Skipped { count, .. } => left_out(*count, "this host's clock is ahead of the store's"),
+            Change::PlanChanged { before } => {
+                let now = cron.schedule.plan();
+                let line =
+                    format!("`{job}` had another plan until now: `{before}`; from now on it is `{now}`");
+                return say_with_hint(
+                    line,
+                    Some("all workers of a job should have the same spec and time zone"),
+                );
+            }
+            Change::Refused { what } => format!("`{job}`: the store cannot be asked: {what}"),
+            _ => return,
+        });
     }
 }
 
@@ -158,6 +174,6 @@ fn said(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "it ended, nobody knows how".to_owned(),
+        (None, None) => "unknown end".to_owned(),
     }
 }

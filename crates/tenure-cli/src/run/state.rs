@@ -83,8 +83,6 @@ pub(super) enum Event {
 /// What to do about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Look for other workers with the same label, once per process.
-    CheckLabels,
     SayOwns(u64),
     SayEnded(u64, EndReason),
     SayWaiting(Waiting),
@@ -125,9 +123,7 @@ impl State {
             (
                 Self::Candidate(Wait { is_news, .. }) | Self::Again(Wait { is_news, .. }),
                 Event::Acquired(grant),
-            ) => (Self::Granted { term: grant.term.0, is_news }, labels_matter(grant, settings)),
-            // The work may have begun before the campaign reported the grant.
-            (Self::Working { .. }, Event::Acquired(grant)) => (self, labels_matter(grant, settings)),
+            ) => (Self::Granted { term: grant.term.0, is_news }, Vec::new()),
             (Self::Leaving(leave), Event::Acquired(grant)) => {
                 (Self::Leaving(Leave { term: Some(grant.term.0), ..leave }), Vec::new())
             }
@@ -212,7 +208,7 @@ impl State {
 impl Wait {
     /// Tells people the reason for waiting, once; not at all if the settings say not to wait.
     fn answered(self, waiting: Waiting, waits: bool) -> (Self, Vec<Effect>) {
-        let mut effects = vec![Effect::CheckLabels, Effect::ShowWaiting];
+        let mut effects = vec![Effect::ShowWaiting];
         let mut wait = Self { answer: Some((Instant::now(), waiting)), ..self };
         if waits && waiting.why != WaitReason::Turn && self.told != Some(waiting.why) {
             (wait.told, wait.is_news) = (Some(waiting.why), true);
@@ -231,12 +227,6 @@ impl Leave {
         let said = self.term.map(|term| Effect::SayEnded(term, ending));
         (Self { why, term: None, ..self }, said.into_iter().collect())
     }
-}
-
-/// The owner of the only ticket has no other owners beside it, and waiting workers look for themselves.
-fn labels_matter(grant: Grant, settings: &settings::Run) -> Vec<Effect> {
-    let has_others = settings.tickets.count() > 1 || grant.ticket.0 > 0;
-    has_others.then_some(Effect::CheckLabels).into_iter().collect()
 }
 
 /// Whether the settings say not to wait for the first ownership.
@@ -260,16 +250,19 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::time::Duration;
 
-    use clap::Parser;
+    use clap::{ArgMatches, Parser};
     use tenure::types::{Term, Ticket, Token};
 
     use super::*;
-    use crate::args::{Args, Wanted};
+    use crate::args::Args;
+    use crate::config::Found;
+    use crate::settings::Command;
 
     fn settings(options: &[&str]) -> settings::Run {
         let words = [&["tenure", "run", "job", "--store", "sqlite:x"][..], options, &["--", "true"]].concat();
-        let Wanted::Run(typed) = Args::parse_from(words).wanted else { panic!("it is `run`") };
-        settings::Run::from_args(typed).expect("sound settings")
+        let command = Command::from_args(Args::parse_from(words), &ArgMatches::default(), &Found::default());
+        let Ok(Command::Run(run)) = command else { panic!("it is `run`") };
+        *run
     }
 
     /// The state after these events, and the effects of the last.
@@ -304,9 +297,9 @@ mod tests {
 
     #[test]
     fn the_reason_for_waiting_is_told_once() {
-        assert_eq!(after(&[TAKEN], &[]).1.len(), 3);
-        assert_eq!(after(&[TAKEN, TAKEN], &[]).1, [Effect::CheckLabels, Effect::ShowWaiting]);
-        assert_eq!(after(&[TAKEN], &["--wait", "0s"]).1, [Effect::CheckLabels, Effect::ShowWaiting]);
+        assert_eq!(after(&[TAKEN], &[]).1.len(), 2);
+        assert_eq!(after(&[TAKEN, TAKEN], &[]).1, [Effect::ShowWaiting]);
+        assert_eq!(after(&[TAKEN], &["--wait", "0s"]).1, [Effect::ShowWaiting]);
     }
 
     #[test]

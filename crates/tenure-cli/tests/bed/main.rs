@@ -107,7 +107,7 @@ fn what_sigkill_does_not_end_is_reported_and_its_lease_is_not_closed() {
     let held = Held::hold(owner.command, Burial::WhenLetGo);
 
     let done = inflict(Fault::Kill, owner.main);
-    let will_not_die = "of its processes will not die; the lease is not closed";
+    let will_not_die = "of its processes cannot be killed; the lease is not closed";
     arena.until("a report", || arena.said().contains(will_not_die).then_some(())).expect("a report");
     assert!(arena.lives(owner.term).is_empty(), "nobody else begins");
     held.let_go();

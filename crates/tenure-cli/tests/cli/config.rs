@@ -232,21 +232,21 @@ fn the_file_is_the_named_one_else_the_folders_else_the_users() {
 #[test]
 fn what_cannot_be_a_setting_is_refused_with_file_line_and_limit() {
     for (text, what) in [
-        ("\nttl = \"1ms\"", "`tenure.toml` line 2: `ttl`: it is not from 100ms to 1h"),
-        ("ttl = 15", "`tenure.toml` line 1: `ttl` is a number, and has to be text in quotation marks"),
-        ("ttl = \"15\"", "line 1: `ttl`: it has no unit; write 15s or 15ms"),
-        ("# x\n\ntickets = \"3\"", "line 3: `tickets` is text, and has to be a number"),
-        ("tickets = 0", "line 1: `tickets`: it is not a number from 1 to 1000"),
-        ("tickets = -1", "line 1: `tickets`: it is not a number from 1 to 1000"),
-        ("tickets = 0x10000", "line 1: `tickets`: it is not a number from 1 to 1000"),
-        ("tickets = 99999999999999999999", "line 1: `tickets`: it is not a number from 1 to 1000"),
-        ("wait-for-store = 1", "line 1: `wait-for-store` is a number, and has to be true or false"),
+        ("\nttl = \"1ms\"", "`tenure.toml` line 2: `ttl`: must be from 100ms to 1h"),
+        ("ttl = 15", "`tenure.toml` line 1: `ttl` has the type integer; write text in quotation marks"),
+        ("ttl = \"15\"", "line 1: `ttl`: a unit is missing: write 15s or 15ms"),
+        ("# x\n\ntickets = \"3\"", "line 3: `tickets` has the type string; write a number"),
+        ("tickets = 0", "line 1: `tickets`: must be a number from 1 to 1000"),
+        ("tickets = -1", "line 1: `tickets`: must be a number from 1 to 1000"),
+        ("tickets = 0x10000", "line 1: `tickets`: must be a number from 1 to 1000"),
+        ("tickets = 99999999999999999999", "line 1: `tickets`: must be a number from 1 to 1000"),
+        ("wait-for-store = 1", "line 1: `wait-for-store` has the type integer; write true or false"),
         (
             "restart = \"sometimes\"",
             "line 1: `restart`: \"sometimes\" is not one of never, on-failure, always",
         ),
-        ("priority = 9999999999", "line 1: `priority`: it is not a number from -2147483648 to 2147483647"),
-        ("metadata = \"{\"", "line 1: `metadata`: it is not JSON, such as '{\"zone\":\"b\"}'"),
+        ("priority = 9999999999", "line 1: `priority`: must be a number from -2147483648 to 2147483647"),
+        ("metadata = \"{\"", "line 1: `metadata`: must be JSON, such as '{\"zone\":\"b\"}'"),
         ("store = \"memory:\"", "line 1: `store`: `memory:` belongs to one process"),
         ("namespace = \"A\"", "line 1: `namespace`: namespace \"A\" is not 1 to 40 of a-z 0-9 _ -"),
         ("tickts = 3", "line 1: there is no setting `tickts`\n\nhint: did you mean `tickets`?"),
@@ -288,7 +288,7 @@ fn a_file_that_cannot_be_read_is_refused_and_help_is_given_all_the_same() {
     fails("cannot read `tenure.toml`: Is a directory");
     std::fs::remove_dir(scene.file("tenure.toml")).expect("it goes");
     std::fs::write(scene.file("tenure.toml"), b"label = \"\xff\"").expect("a file");
-    fails("`tenure.toml` is not UTF-8");
+    fails("cannot read `tenure.toml`: stream did not contain valid UTF-8");
     std::fs::write(scene.file("tenure.toml"), "#".repeat(70_000)).expect("a file");
     fails("`tenure.toml` is larger than 64 KiB");
     std::fs::remove_file(scene.file("tenure.toml")).expect("it goes");
@@ -304,8 +304,8 @@ fn a_variable_that_breaks_a_limit_or_is_misspelt_is_refused_and_others_are_left_
     use std::os::unix::ffi::OsStrExt;
     let scene = Scene::new();
     for (name, value, what) in [
-        ("TENURE_TTL", &b"1ms"[..], "TENURE_TTL: it is not from 100ms to 1h"),
-        ("TENURE_TICKETS", b"many", "TENURE_TICKETS: it is not a number from 1 to 1000"),
+        ("TENURE_TTL", &b"1ms"[..], "TENURE_TTL: must be from 100ms to 1h"),
+        ("TENURE_TICKETS", b"many", "TENURE_TICKETS: must be a number from 1 to 1000"),
         ("TENURE_WAIT_FOR_STORE", b"yes", "TENURE_WAIT_FOR_STORE: \"yes\" is not true or false"),
         ("TENURE_LABEL", b"\xff", "TENURE_LABEL is not UTF-8"),
         ("TENURE_TLL", b"3s", "there is no setting TENURE_TLL\n\nhint: did you mean TENURE_TTL?"),
@@ -334,5 +334,5 @@ fn a_flag_of_config_is_checked_as_well() {
     let (code, _, error) = said(&scene.done(&["config", "--ttl", "1ms"]));
 
     assert_eq!(code, Some(125));
-    assert!(error.contains("'--ttl <DURATION>': it is not from 100ms to 1h"), "{error}");
+    assert!(error.contains("'--ttl <DURATION>': must be from 100ms to 1h"), "{error}");
 }

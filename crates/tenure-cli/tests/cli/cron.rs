@@ -307,7 +307,7 @@ fn what_cannot_be_a_job_is_refused_before_anything_is_begun() {
         (&["cron", "@daily", "--job", "", "--", "true"], "resource name \"\" is not 1 to 200 bytes"),
         (
             &["cron", "@daily", "--job", "x", "--misfire", "all", "--", "true"],
-            "write skip, once, or all: and a span",
+            "must be skip, once, or all: and a span",
         ),
         (&["cron", "@daily", "--job", "x"], "<COMMAND>"),
         (&["cron", "@daily", "--", "true"], "--job <NAME>"),

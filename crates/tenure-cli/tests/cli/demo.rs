@@ -25,8 +25,8 @@ fn the_script_plays_without_a_terminal_and_the_promises_hold() {
         "took over after `w",
         "which was asked to step down, ",
         "which is paused, had run out, ",
-        "was resumed, and did not believe itself the owner",
-        "held: at no moment two worked, and each time somebody took over",
+        "was resumed, and did not believe that it was the owner",
+        "held: at no moment two worked, and each time another worker took over",
     ]
     .into_iter()
     .enumerate()

@@ -38,7 +38,7 @@ fn a_file_is_safe_and_the_figures_follow_from_the_ttl() {
     begins(2, "renewing  median ");
     begins(3, "clock     this host's own; steps of the wall clock do not matter");
     begins(4, "lease     ttl 15s, renewed every 5s, trusted for 12s; this namespace has seen one of 5s");
-    begins(5, "failover  milliseconds after a process dies; 1");
+    begins(5, "failover  milliseconds after a process dies; at most 1");
     begins(6, "outage    the store may be away for ");
     begins(7, "ttl       ");
     assert!(told.is_ascii() && !told.contains('\u{1b}'));
@@ -156,7 +156,7 @@ fn a_postgres_is_safe_and_without_fsync_it_is_not() {
     assert_eq!((code, &told["safe"]), (Some(1), &false.into()), "{told}");
     let (code, text, _) = said(&scene.done(&["doctor"]));
     assert_eq!(code, Some(1));
-    assert!(text.starts_with("safe      no, after some faults two may own at once\n"), "{text}");
+    assert!(text.starts_with("safe      no, after some faults two workers may own at once\n"), "{text}");
     assert!(text.contains("not safe: fsync is off") && text.contains("hint: set fsync = on"), "{text}");
 }
 

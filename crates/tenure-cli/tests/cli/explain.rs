@@ -16,7 +16,7 @@ fn why_who_is_next_and_what_if_are_said_in_sentences() {
     assert!(scene.done(&["run", "job", "--label", "z", "--", "true"]).status.success());
     let free = told(&scene, "job");
     assert!(free.starts_with("`job` has one ticket; nobody owns it.\n"), "{free}");
-    assert!(free.contains("Nobody waits: whoever claims it next owns it at once."), "{free}");
+    assert!(free.contains("Nobody waits: the next worker that claims it owns it at once."), "{free}");
     let _owner = scene.start("a", &[]);
     scene.life(2);
     let alone = told(&scene, "job");
@@ -24,7 +24,7 @@ fn why_who_is_next_and_what_if_are_said_in_sentences() {
     let _next = scene.start("b", &[]);
     scene.until_waiting(1);
     let one = told(&scene, "job");
-    assert!(one.contains("Next is `b`, the only one who waits."), "{one}");
+    assert!(one.contains("Next is `b`, the only waiting worker."), "{one}");
     let _last = scene.start("c", &[]);
     scene.until_waiting(2);
 
@@ -34,14 +34,16 @@ fn why_who_is_next_and_what_if_are_said_in_sentences() {
     assert!(all.contains("\n`a` has owned ticket 0 for ") && all.contains(": term 2, token "), "{all}");
     assert!(all.contains("Before it, `z` (term 1) released it. The ticket was free for "), "{all}");
     assert!(
-        all.contains("Next is `b`, the first of 2 who wait, by priority and then by arrival: `b`, `c`."),
+        all.contains(
+            "Next is `b`, the first of 2 waiting workers, by priority and then by arrival: `b`, `c`."
+        ),
         "{all}"
     );
     assert!(
         all.contains("If `a` died now, `b` would own the ticket within milliseconds, because a lock"),
         "{all}"
     );
-    assert!(all.contains(" at most, plus 50ms and one answer of the store"), "{all}");
+    assert!(all.contains(", plus 50ms and one reply of the store"), "{all}");
     assert!(all.is_ascii());
 }
 
@@ -58,7 +60,7 @@ fn on_a_server_the_end_of_the_lease_is_what_counts() {
         let first =
             "If `a` died now, the ticket would be free within milliseconds if it runs under `tenure run`";
         assert!(
-            all.contains(first) && all.contains("went with it, when its lease has run out, in 1."),
+            all.contains(first) && all.contains("died with it, when its lease has run out, in at most 1."),
             "{all}"
         );
     }

@@ -92,7 +92,7 @@ fn people_see_a_bar_a_table_and_what_was_vacant() {
     assert!(rows[0].starts_with("9 9 a ") && rows[0].ends_with(" released"), "{told}");
     assert!(rows[1].starts_with("- - (nobody) "), "{told}");
     assert!(rows[2].starts_with("9 9 b ") && rows[2].ends_with(" it died"), "{told}");
-    assert!(rows[4].starts_with("9 9 c ") && rows[4].ends_with(" owns still"), "{told}");
+    assert!(rows[4].starts_with("9 9 c ") && rows[4].ends_with(" still owns"), "{told}");
     assert!(!told.contains('\u{1b}') && told.is_ascii(), "not a terminal: {told:?}");
 }
 

@@ -182,10 +182,7 @@ fn a_service_inside_a_workspace_has_to_be_made_a_member() {
     let (code, _, hint) = new_app(&scene, "shop");
 
     assert_eq!(code, Some(0));
-    assert!(
-        hint.contains("hint: it lies within the workspace of `") && hint.contains("/Cargo.toml`"),
-        "{hint}"
-    );
+    assert!(hint.contains("hint: it lies in the workspace of `") && hint.contains("/Cargo.toml`"), "{hint}");
 }
 
 // req: A4

@@ -99,11 +99,11 @@ fn waited_for(scene: &Scene) {
 
     let (code, error) = once(scene, &["--go-on"], "touch twice");
     assert_eq!(code, Some(0));
-    assert!(error.contains("another one is at `once:migration-42`; going on without waiting"), "{error}");
+    assert!(error.contains("another worker runs `once:migration-42`; going on without waiting"), "{error}");
     assert!(!error.contains("waiting for `once:"), "{error}");
     let (code, error) = once(scene, &["--wait", "200ms"], "touch twice");
     assert_eq!(code, Some(123));
-    assert!(error.contains("has not done it within 200ms"), "{error}");
+    assert!(error.contains("has not finished it within 200ms"), "{error}");
 
     let mut waits = scene.start_other("waits", &MIGRATION, "touch twice");
     until("it waits", || (scene.standing_of("once:migration-42").1 == ["waits"]).then_some(()));

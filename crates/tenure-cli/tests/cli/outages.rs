@@ -17,7 +17,7 @@ fn whoever_waits_is_told_that_the_store_answers_again_and_why_it_waits_then() {
         server.kill();
         // Also the second time, though it is the same trouble, for the same reason, within half a minute.
         let is_told =
-            |line: &str| line.contains("did not answer as hoped") && line.contains("Connection refused");
+            |line: &str| line.contains("store request failed") && line.contains("Connection refused");
         until("the trouble is told", || waiter.said()[before..].lines().any(is_told).then_some(()));
         server.start();
         if outage == 1 {

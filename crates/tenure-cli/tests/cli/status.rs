@@ -121,7 +121,7 @@ fn that_a_store_is_empty_is_said_to_people() {
     for (look, what) in [
         (&["status"][..], "nothing has been claimed yet"),
         (&["history"], "nothing has been claimed yet"),
-        (&["cron", "--list"], "no job has been run yet"),
+        (&["cron", "--list"], "no job has run yet"),
     ] {
         let (people, programs) = (scene.done(look), scene.done(&[look, &["--json"]].concat()));
 
@@ -144,7 +144,7 @@ fn where_a_folder_is_missing_both_who_look_and_who_run_are_told_what_to_do() {
 
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(125));
-        assert!(said.contains(&format!("`mkdir -p {}` makes it", folder.display())), "{said}");
+        assert!(said.contains(&format!("create it with `mkdir -p {}`", folder.display())), "{said}");
     }
     std::fs::create_dir(&folder).expect("a folder");
     assert!(scene.done(&["run", "job", "--store", &store, "--", "true"]).status.success());
@@ -161,7 +161,7 @@ fn that_there_is_no_store_is_said_once() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(125));
         assert!(said.matches("there is no store at").count() == 1, "{said}");
-        assert!(said.ends_with("hint: nothing has been run yet; `tenure run` makes it\n"), "{said}");
+        assert!(said.ends_with("hint: nothing has been run yet; `tenure run` creates it\n"), "{said}");
     }
 }
 

@@ -106,7 +106,7 @@ fn a_store_that_goes_away_makes_the_picture_old_and_says_so() {
     let mut server = testkit::redis::Options::new().start();
     let scene = Scene::on(server.url());
     let terminal = Terminal::start(&scene, &["status", "--watch"], 80, 10);
-    terminal.until("something", |shown| shown.contains("nothing was claimed yet"));
+    terminal.until("something", |shown| shown.contains("nothing has been claimed yet"));
 
     server.kill();
     terminal.until("that it is old", |shown| shown.contains("NOT CURRENT, "));
@@ -148,12 +148,12 @@ fn tables_fit_a_terminal_of_twenty_columns_and_colours_can_be_turned_off() {
 
     let mut wide = Terminal::start(&scene, &["history"], 120, 40);
     assert_eq!(wide.ended().code(), Some(0));
-    wide.until("the table", |shown| shown.contains("owns still"));
+    wide.until("the table", |shown| shown.contains("still owns"));
     assert!(wide.raw().contains(&0x1b), "colours on a terminal");
     let mut plain = Terminal::start_with(&scene, &["history"], 120, 40, |tenure| {
         tenure.env("NO_COLOR", "1");
     });
     assert_eq!(plain.ended().code(), Some(0));
-    plain.until("the table", |shown| shown.contains("owns still"));
+    plain.until("the table", |shown| shown.contains("still owns"));
     assert!(!plain.raw().contains(&0x1b), "none with NO_COLOR");
 }
