@@ -1,6 +1,6 @@
 //! The guard: a small process beside main that starts the command, outlives main, and ends the whole process tree in time.
 //!
-//! What holds, whatever happens to one of main, guard and command:
+//! Invariants, whatever happens to one of main, guard and command:
 //!
 //! 1. Nobody else starts the command, and it is started only while main lives, its lease is live, and now is before the deadline.
 //! 2. The lease is ended in the page *before* the first signal of a loss is sent; after that main cannot extend it.
@@ -48,7 +48,7 @@ pub(crate) struct Posted {
     pub(crate) pid: Pid,
     pub(crate) socket: OwnedFd,
     pub(crate) page: Arc<SharedPage>,
-    /// Children that main had before: not ours to kill.
+    /// Children that main had before. They are not killed.
     pub(crate) strangers: Vec<Pid>,
 }
 
@@ -92,7 +92,7 @@ struct Guard<'a> {
     closer: Option<Pid>,
     /// The lease of a command that main did not live to close.
     unclosed: Option<LeaseId>,
-    /// What is said of main's death, when all is done: whoever speaks may have to wait for who listens.
+    /// The message about main's death, printed at the end, because printing may block.
     obituary: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What systemd is told of a service that it started with `Type=notify`: that it competes, and where it stands.
+//! Reports to systemd, for a service with `Type=notify`: ready when it competes, then its status.
 //!
 //! Only main speaks, so `NotifyAccess=main` is enough; the command does not inherit the socket.
 

@@ -1,4 +1,4 @@
-//! Opens a store to look at it or to ask an owner to step down. Nothing is created, and waiting is short unless it was asked for.
+//! Opens a store to look at it or to ask an owner to step down. Creates nothing, and waits only briefly unless told to.
 
 use std::time::Duration;
 

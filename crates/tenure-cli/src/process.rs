@@ -1,6 +1,6 @@
-//! Processes and signals of the kernel, as far as the standard library has no word for them. The one file with `unsafe`.
+//! Processes and signals, where the standard library has no function for them. The only file with `unsafe`.
 //!
-//! Main, guard and command share one process group and session: what the terminal sends reaches the command without us.
+//! Main, guard and command share one process group and session, so the command gets the terminal's signals without our help.
 #![allow(unsafe_code)] // Forks, signals, and what happens in a child before the command, have no safe interface.
 
 use std::fs::File;
@@ -15,11 +15,11 @@ use tokio::io::unix::AsyncFd;
 
 use crate::exit::Failure;
 
-/// What asks a command to stop.
+/// Signals that ask a command to stop.
 const STOPPING: [libc::c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT];
-/// What a command makes of is its own business. A hang-up of the terminal is the exception.
+/// Signals that are passed on to the command and stop nothing, except a hang-up of the terminal.
 const PASSED_ON: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH];
-/// What the guard takes as anybody does: a process that has gone wrong must not go on.
+/// Signals that end the guard too: they mean that the process has gone wrong.
 const FATAL: [libc::c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTRAP, libc::SIGSYS];
 
@@ -27,9 +27,9 @@ const FATAL: [libc::c_int; 7] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caught {
     pub(crate) number: i32,
-    /// The terminal sent it, and not only to us: the command has got it, too.
+    /// The terminal sent it, so the command has got it too.
     pub(crate) from_terminal: bool,
-    /// Somebody wants us to end, and not just the command to know something.
+    /// It asks `tenure` to stop.
     pub(crate) asks_to_stop: bool,
 }
 
@@ -40,11 +40,11 @@ pub(crate) enum Killing {
     Late,
     /// There was no time to ask.
     NoTime,
-    /// Somebody does not want to wait.
+    /// The user does not want to wait.
     Hurried,
 }
 
-/// The signals that are meant for `tenure` or its command, to be read one after the other instead of interrupting it.
+/// The signals for `tenure` or its command. They are read one after the other instead of interrupting the process.
 #[derive(Debug)]
 pub(crate) struct Signals {
     file: File,
@@ -53,8 +53,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks them for this thread and those that it starts; so it comes first. A signal that whoever started us
-    /// has us ignore (as `nohup` does) stays ignored, for us and for the command.
+    /// Blocks the signals for this thread and those that it starts, so call it first. A signal that our parent made us ignore
+    /// (as `nohup` does) stays ignored, for us and for the command.
     pub(crate) fn block() -> Result<Self, Failure> {
         Self::try_block().map_err(|error| Failure::new("cannot listen for signals").because(&error))
     }

@@ -1,16 +1,16 @@
-//! Whether this very process stood still: stopped, suspended or starved. Then a loss is not the store's fault.
+//! Detects that this process stood still: stopped, suspended or starved. Then a loss is not the store's fault.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Looks at the boot clock, which counts suspend, again and again: a look that came late shows a standstill.
+/// Reads the boot clock, which counts suspend, at intervals: a late reading shows a stall.
 #[derive(Debug)]
 pub(crate) struct StallDetector {
     period: Duration,
     looked_at: Cell<Duration>,
-    /// The latest standstill that was worth noting: when it was over, and how long it was.
+    /// The latest long stall: when it ended, and how long it was.
     latest: Cell<Option<(Duration, Duration)>>,
     trust: Duration,
 }
@@ -31,7 +31,7 @@ impl StallDetector {
         }
     }
 
-    /// For how long this process stood still just now, if that was long enough to lose a lease by.
+    /// How long this process stalled just now, if that was long enough to lose a lease.
     pub(crate) fn just_now(&self) -> Option<Duration> {
         let now = now();
         self.look_at(now);
@@ -46,7 +46,7 @@ impl StallDetector {
     }
 
     fn latest_at(&self, now: Duration) -> Option<Duration> {
-        // What runs out lasted for the whole trust; an older standstill is not why.
+        // A lease that runs out lasted for the whole trust; an older stall is not the cause.
         let (over_at, still) = self.latest.get()?;
         (now.saturating_sub(over_at) < self.trust / 2).then_some(still)
     }
@@ -70,21 +70,21 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_are_on_time_show_no_standstill() {
+    fn readings_on_time_show_no_stall() {
         let (watch, at) = after(&[500, 1_000, 1_600, 2_100]);
 
         assert_eq!(watch.latest_at(at(2_200)), None);
     }
 
     #[test]
-    fn a_look_that_is_late_shows_for_how_long_it_stood_still() {
+    fn a_late_reading_shows_the_length_of_the_stall() {
         let (watch, at) = after(&[500, 10_000, 10_500]);
 
         assert_eq!(watch.latest_at(at(10_600)), Some(Duration::from_secs(9)));
     }
 
     #[test]
-    fn a_standstill_of_long_ago_and_a_short_one_are_no_reason() {
+    fn an_old_stall_and_a_short_one_are_no_reason() {
         let (watch, at) = after(&[500, 10_000, 12_000, 14_000]);
         assert_eq!(watch.latest_at(at(14_100)), None);
 

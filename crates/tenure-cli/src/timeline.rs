@@ -1,6 +1,6 @@
-//! What a history means: who owned from when to when, when nobody did, how often it changed. Prints nothing.
+//! The history of a resource: who owned from when to when, when nobody did, how often the owner changed. Prints nothing.
 //!
-//! Points in time are spans before now: whoever owned from 9s to 4s ago did so for 5s.
+//! Points in time are spans before now: an ownership from 9s to 4s ago lasted 5s.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,14 +12,14 @@ use tenure::types::{FlapLimit, Grant, Label};
 
 use crate::output::span;
 
-/// Within so long after the end of a lease the next one owns, plus the slowest answer that counts.
+/// How long after the end of a lease the next worker owns, beside one reply of the store.
 pub(crate) const LATEST_SUCCESSION: Duration = Duration::from_millis(50);
 
 /// All that is known of one resource, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Timeline {
     pub(crate) stints: Vec<Stint>,
-    /// When the last ownership ended that is too long ago to be told.
+    /// When the last ownership ended that is too long ago to be shown.
     pub(crate) before: Option<Duration>,
 }
 
@@ -51,7 +51,7 @@ impl Stint {
 pub(crate) struct Vacancy {
     /// How long ago it began.
     pub(crate) began: Duration,
-    /// How long ago it was over; not at all if it is not.
+    /// How long ago it ended, if it has.
     pub(crate) ended: Option<Duration>,
 }
 
@@ -61,7 +61,7 @@ impl Vacancy {
     }
 }
 
-/// That a ticket has changed its owner too often.
+/// A ticket changed its owner too often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flaps {
     pub(crate) changes: usize,
@@ -101,24 +101,24 @@ pub(crate) fn timelines(entries: &[Entry], present: &[ResourceView]) -> BTreeMap
 }
 
 impl Timeline {
-    /// Who had the ticket before this owner, why it went, and for how long the ticket was free; as far as is known.
+    /// The previous owner of the ticket, why it went, and for how long the ticket was free, as far as is known.
     pub(crate) fn before(&self, owner: &OwnerView) -> Option<(&Stint, HistoryEvent, Duration)> {
         let grant = owner.grant;
         let earlier = |stint: &&Stint| stint.ticket == grant.ticket.0 && stint.token < grant.token.0;
         let (stint, (ended, why)) =
             self.stints.iter().rev().filter(earlier).find_map(|stint| Some((stint, stint.ended?)))?;
-        // Both from the history: what was read beside it is as of another moment.
+        // Both from the history: the view was read at another moment.
         let began = self.stints.iter().find(|stint| stint.token == grant.token.0);
         let began = began.and_then(|stint| stint.began).unwrap_or(owner.owned_for);
         Some((stint, why, ended.saturating_sub(began)))
     }
 
-    /// Whether somebody owned the ticket before.
+    /// Whether the ticket had an owner before.
     pub(crate) fn has_had(&self, grant: Grant) -> bool {
         self.stints.iter().any(|stint| stint.ticket == grant.ticket.0 && stint.token < grant.token.0)
     }
 
-    /// The ownership under this token, which is put in its place if it was not known yet.
+    /// The ownership under this token, which is added if it was not known yet.
     fn stint(&mut self, grant: Grant, worker: &Label) -> &mut Stint {
         let token = grant.token.0;
         let at = self.stints.binary_search_by_key(&token, |stint| stint.token).unwrap_or_else(|at| {
@@ -129,7 +129,7 @@ impl Timeline {
         &mut self.stints[at]
     }
 
-    /// What was so within this span until now. What began before it keeps its beginning.
+    /// Only what happened within this span until now. An ownership that began earlier keeps its beginning.
     pub(crate) fn within(mut self, since: Option<Duration>) -> Self {
         if let Some(since) = since {
             let (told, too_old): (Vec<Stint>, Vec<Stint>) =
@@ -140,7 +140,7 @@ impl Timeline {
         self
     }
 
-    /// The same, seen so much later.
+    /// The same, seen later by this span.
     pub(crate) fn older_by(mut self, span: Duration) -> Self {
         for stint in &mut self.stints {
             stint.began = stint.began.map(|ago| ago + span);
@@ -156,8 +156,8 @@ impl Timeline {
         began.chain(self.before).max().unwrap_or_default()
     }
 
-    /// When nobody owned, oldest first, from the first that is known on. Where a beginning was forgotten, everything
-    /// before that ending counts as owned: nobody knows better.
+    /// When nobody owned, oldest first, since the first known ownership. If the store forgot a beginning, the time before that
+    /// end counts as owned.
     pub(crate) fn vacancies(&self) -> Vec<Vacancy> {
         let mut spans: Vec<(Duration, Duration)> = self
             .stints
@@ -179,15 +179,15 @@ impl Timeline {
         vacancies
     }
 
-    /// How long nobody owned, of the last `since` if that is given.
+    /// How long nobody owned, within the last `since` if that is given.
     pub(crate) fn vacant_for(&self, since: Option<Duration>) -> Duration {
         let cut = since.unwrap_or(Duration::MAX);
         let vacancies = self.vacancies().into_iter();
         vacancies.map(|one| Vacancy { began: one.began.min(cut), ..one }.lasted()).sum()
     }
 
-    /// When each ticket changed its owner, how long ago, oldest first. One that began anew after it had not been given
-    /// up by itself has changed, too, whatever it is called.
+    /// When each ticket changed its owner, oldest first. A new ownership of the same worker counts too, unless the worker had
+    /// released the ticket or stepped down.
     pub(crate) fn changes(&self) -> BTreeMap<u32, Vec<Duration>> {
         let mut before: BTreeMap<u32, &Stint> = BTreeMap::new();
         let mut changes: BTreeMap<u32, Vec<Duration>> = BTreeMap::new();
@@ -208,13 +208,12 @@ impl Timeline {
         self.flapping_within(Duration::MAX)
     }
 
-    /// Whether it flaps at present: the same, of the latest changes only.
+    /// Whether it flaps now: the same, by the latest changes only.
     pub(crate) fn flapping_now(&self) -> Option<Flaps> {
         self.flapping_within(FlapLimit::default().within())
     }
 
-    /// The most changes of one ticket, of those not longer ago than `since`, if they are so many as the library calls
-    /// flapping.
+    /// The most changes of one ticket, not longer ago than `since`, if the library calls that flapping.
     fn flapping_within(&self, since: Duration) -> Option<Flaps> {
         let limit = FlapLimit::default();
         let most = |mut changes: Vec<Duration>| {

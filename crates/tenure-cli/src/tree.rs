@@ -1,4 +1,4 @@
-//! The process tree below this process, which is its subreaper: whoever loses its parent becomes our child.
+//! The process tree below this process, which is its subreaper: an orphan becomes our child.
 //!
 //! - Killed is by children, never by group: kill the children until none is left. Only a child's pid cannot become another's
 //!   while we look.

@@ -1,4 +1,4 @@
-//! What was typed to those commands that look at a store, and to the one that asks an owner to go.
+//! What was typed to the commands that look at a store, and to `tenure step-down`.
 
 use std::time::Duration;
 

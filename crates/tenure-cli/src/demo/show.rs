@@ -1,4 +1,4 @@
-//! The show in a terminal: who owns, drawn live, and keys to make trouble.
+//! The interactive demo: shows live who owns, and makes trouble on a key press.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The temporary store, and the processes on it. All of it goes with the stage.
+//! The temporary store of the demo and its worker processes. Dropping the stage removes both.
 
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;

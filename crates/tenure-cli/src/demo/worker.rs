@@ -1,4 +1,4 @@
-//! One worker of the demo, in a process of its own: works while it owns, and writes down every moment of it.
+//! One worker process of the demo: works while it owns, and writes down when it works.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -1,5 +1,4 @@
-//! Main's side of the guard: orders go out, what became of the command comes back. What the guard does not do in time main does
-//! itself.
+//! Main's side of the guard: sends orders, and hears what became of the command. Main does what the guard does not do in time.
 //!
 //! - A guard that is dead, stopped or held by a tracer is killed with the whole tree, and the ticket is given up: there is nobody
 //!   to run a command any more.

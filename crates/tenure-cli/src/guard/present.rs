@@ -1,4 +1,4 @@
-//! The command that is there, with everything that it started: since when, under which lease, and until when.
+//! The running command with all its descendants: under which lease, and until when.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! What main and guard say to each other: one message per packet, of which one may carry a descriptor.
+//! The messages between main and guard: one per packet, and one of them may carry a file descriptor.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// The longest message: a label of 100 bytes is the longest thing in it.
 const LONGEST: usize = 4096;
 
-/// What main wants of the guard. `run` counts the commands; an order for one that is over changes nothing.
+/// An order of main to the guard. `run` counts the commands; an order about one that is over changes nothing.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Start the command under this lease, with these in its environment; with the packet comes the lock of the lease, if it
@@ -31,7 +31,7 @@ pub(crate) enum Order {
     Farewell,
 }
 
-/// What the guard has to say.
+/// A report of the guard.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Told {
     /// The command runs.

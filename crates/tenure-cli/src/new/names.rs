@@ -1,4 +1,4 @@
-//! Names that become words of Rust, checked before anything is written.
+//! Names that become Rust identifiers, checked before anything is written.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::args::count;
 use crate::exit::Failure;
 use crate::output::beginning;
 
-/// Longer ones make no code that people read.
+/// Longer names make unreadable code.
 const LONGEST: usize = 40;
 
 const KEYWORDS: &[&str] = &[
@@ -19,7 +19,7 @@ const KEYWORDS: &[&str] = &[
     "virtual", "where", "while", "yield",
 ];
 
-/// What a module cannot be called because the code in or around it means something else by it.
+/// Names that mean something else in the code of a module or around it.
 const TAKEN: &[&str] = &[
     "alloc", "core", "std", "main", "lib", "test", "tenure", "tokio", "ok", "err", "some", "none", "option",
     "result",

@@ -1,4 +1,4 @@
-//! What is written. It compiles without a warning and runs: a test does both.
+//! The code that is written. A test compiles it without a warning and runs it.
 
 use super::names::{ModuleName, PackageName, Resource};
 use crate::exit::Failure;

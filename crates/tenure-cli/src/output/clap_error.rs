@@ -1,4 +1,4 @@
-//! What clap has to say: help and version, or that the arguments were not understood, in our form.
+//! Prints clap's help and version, and its errors in our form.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

@@ -1,4 +1,4 @@
-//! A whole terminal to draw on. Whatever ends the program, but for SIGKILL, the terminal is as it was before.
+//! Draws on the whole terminal. The terminal is restored whatever ends the program, except SIGKILL.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Once;

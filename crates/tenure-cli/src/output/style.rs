@@ -1,8 +1,8 @@
-//! Colours and characters beyond ASCII: only on a terminal, and only as people want them.
+//! Colours and characters beyond ASCII: only on a terminal, and only if the environment allows them.
 
 use std::io::{self, IsTerminal};
 
-/// How much may be shown on stdout.
+/// What stdout can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     pub(crate) is_coloured: bool,
@@ -15,7 +15,7 @@ impl Style {
     /// As for a file or a pipe.
     pub(crate) const PLAIN: Self = Self { is_coloured: false, is_unicode: false, columns: None };
 
-    /// What stdout can show, and the environment wants.
+    /// What stdout can show and the environment allows.
     pub(crate) fn of_stdout() -> Self {
         if !io::stdout().is_terminal() {
             return Self::PLAIN;
@@ -39,7 +39,7 @@ impl Style {
         }
     }
 
-    /// What stands for something that was cut.
+    /// The mark at the end of a cut text.
     pub(crate) fn mark(self) -> char {
         if self.is_unicode { '\u{2026}' } else { '~' }
     }

@@ -1,11 +1,11 @@
-//! Text for people: what may steer a terminal made harmless, tables that fit, bars over time.
+//! Text for people: harmless to a terminal, in tables that fit, with readable spans.
 
 use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Whether a character could steer a terminal, or make text look like other text: control characters of both sets, those
-/// that turn the direction of writing, and those that are not seen at all.
+/// Whether a character could control a terminal, or make text look like other text: control characters, those that change the
+/// direction of writing, and invisible ones.
 fn steers(c: char) -> bool {
     let hidden = matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -13,12 +13,12 @@ fn steers(c: char) -> bool {
     c.is_control() || hidden
 }
 
-/// What comes from the store or from outside, as it may be shown.
+/// Text from the store or from outside, made safe to print.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// JSON as it may be shown: what could steer a terminal is escaped, and means the same to a program.
+/// JSON made safe to print: characters that could control a terminal are escaped, and mean the same to a program.
 pub(crate) fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -37,7 +37,7 @@ pub(crate) fn escaped(json: &str) -> String {
     text
 }
 
-/// Enough of what was typed for people to know what is meant.
+/// The beginning of what was typed, for error messages.
 pub(crate) fn beginning(typed: &str) -> String {
     let mut shown: String = typed.chars().take(60).collect();
     if shown.len() < typed.len() {
@@ -46,12 +46,12 @@ pub(crate) fn beginning(typed: &str) -> String {
     shown
 }
 
-/// The columns that it takes.
+/// The width in columns.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// As much of it as goes into so many columns; what was cut ends with `mark`.
+/// As much of a text as fits into so many columns. A cut text ends with `mark`.
 pub(crate) fn cut(text: &str, columns: usize, mark: char) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -110,7 +110,7 @@ pub(crate) fn padded(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }
 
-/// Rows under a head. Where they do not fit, each row becomes lines of its own.
+/// Rows under a head. If they do not fit, each cell becomes a line of its own.
 pub(crate) struct Table<const N: usize> {
     pub(crate) head: [&'static str; N],
     pub(crate) rows: Vec<[String; N]>,
@@ -147,7 +147,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// A span for people, not finer than they can use.
+/// A span for people, as fine as they need it.
 pub(crate) fn span(span: Duration) -> String {
     let millis = span.as_millis();
     match millis {

@@ -1,4 +1,4 @@
-//! What `tenure cron` and `tenure once` do with an ownership: the command is run for each occurrence, or once.
+//! What `tenure cron` and `tenure once` do with an ownership: run the command for each occurrence, or once.
 
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
@@ -60,8 +60,8 @@ impl Work<'_> {
         ended
     }
 
-    /// What the end of a command means for its job. Code 0 is its own word that all is done, also when it was told to stop; what
-    /// else it ends with after that is no failure of the job.
+    /// What the end of a command means for its job. Code 0 means done, even after the command was told to stop; any other end
+    /// after that is not a failure of the job.
     async fn job_ended(&self, outcome: Outcome) -> tenure::Outcome {
         match outcome {
             Outcome::Ended { status, .. } | Outcome::Stopped(status) if status.success() => {
