@@ -24,7 +24,7 @@ const LONGEST_STALL: Duration = Duration::from_secs(1);
 const SLACK: Duration = TTL.checked_div(20).expect("not by zero");
 
 /// How often the rounds of one fault may be inconclusive. A real bug overlaps again and again, and fails.
-const MOST_INCONCLUSIVE: usize = 6;
+const MOST_INCONCLUSIVE: usize = 10;
 
 /// How long it took until the next command started, and how long it might have taken.
 pub(crate) struct Took {

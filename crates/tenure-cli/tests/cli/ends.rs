@@ -87,10 +87,10 @@ fn tenure_ends_with_the_code_that_says_what_happened() {
     std::fs::write(scene.file("plain"), "no program\n").expect("a file");
     let shelf = |name: &str| {
         std::fs::create_dir(scene.file(name)).expect("a folder");
-        format!("sqlite:{}/{name}/tenure.db", scene.folder.display())
+        format!("sqlite:{}/{name}/tenure.db", scene.folder.path().display())
     };
     let (lost, once) = (shelf("lost"), shelf("once"));
-    let nowhere = format!("sqlite:{}/missing/tenure.db", scene.folder.display());
+    let nowhere = format!("sqlite:{}/missing/tenure.db", scene.folder.path().display());
     let perhaps = format!("{}?proof=perhaps", scene.url());
     // Somebody owns that one for as long as this lasts.
     let _owner = scene.start("owner", &[]);

@@ -1,6 +1,6 @@
 //! The guard: what it ends and when, and what happens when something happens to it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -224,6 +224,62 @@ fn a_command_is_not_started_by_a_guard_that_comes_too_late() {
     assert_eq!(second.ended().code(), Some(125), "{}", second.said());
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(scene.lives().len(), 1);
+}
+
+#[test]
+fn a_guard_that_was_held_up_beyond_the_trust_starts_nothing() {
+    // If main notices in time that the guard stands still, the round proves nothing.
+    assert!((0..4).any(|_| is_refused_after_the_trust()), "main was faster each time");
+}
+
+fn is_refused_after_the_trust() -> bool {
+    let scene = Scene::new();
+    let (mut first, mut second) = pair_with_lease(&scene, "10s");
+    let guard = second.guard();
+    send(guard, Signal::STOP);
+    first.kill();
+    until("it owns", || second.said().contains("owns `job`").then_some(()));
+    // Main asks the guard for the command now. Once it is stopped as well, nobody gives up the guard.
+    std::thread::sleep(Duration::from_millis(20));
+    second.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(10));
+
+    let before = naps(guard);
+    send(guard, Signal::CONT);
+    until("the guard has answered", || (naps(guard) > before).then_some(()));
+    second.signal(Signal::CONT);
+
+    let goes_on = until("the next command, or an end", || {
+        let goes_on = scene.lives().iter().any(|life| life.term > 2);
+        (goes_on || second.has_ended()).then_some(goes_on)
+    });
+    assert!(scene.lives().iter().all(|life| life.term != 2), "it was started after the trust");
+    assert!(goes_on || second.ended().code() == Some(125), "{}", second.said());
+    goes_on
+}
+
+/// How often a process has gone to sleep.
+fn naps(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).expect("a count")
+}
+
+#[test]
+fn a_deaf_command_that_has_lost_its_ticket_is_killed_after_half_the_margin() {
+    let scene = Scene::new();
+    // The margin is 6 s: 3 s for the command to end, 3 s for what was killed to be gone.
+    let script = "trap 'echo told >> told' TERM; echo $$ > pid; while :; do sleep 0.01; done";
+    let _tenure = scene.start_script("a", &["--ttl", "60s"], script);
+    let pid = until("the command", || scene.lines("pid").first()?.parse::<i32>().ok());
+
+    scene.wish(async |tools, token| drop(tools.evict("job", token).await.expect("an answer")));
+    until("it is told", || (!scene.lines("told").is_empty()).then_some(()));
+    let told_at = Instant::now();
+    until("its end", || (!is_alive(pid)).then_some(()));
+
+    let took = told_at.elapsed();
+    assert!(Duration::from_secs(2) < took && took < Duration::from_secs(5), "it took {took:?}");
 }
 
 #[test]

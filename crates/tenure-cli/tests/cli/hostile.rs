@@ -128,7 +128,7 @@ fn on_a_small_disk(script: &str) -> String {
     let script = format!("{prepared}{script}");
     let mut command = std::process::Command::new("timeout");
     command.args(["60", "unshare", "--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_tenure")]);
-    let output = command.arg(&scene.folder).env("XDG_CONFIG_HOME", scene.file("config")).output();
+    let output = command.arg(scene.folder.path()).env("XDG_CONFIG_HOME", scene.file("config")).output();
     String::from_utf8(output.expect("unshare runs").stdout).expect("UTF-8")
 }
 

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::TempDir;
 
 use super::command::{self, LIVES, Life, ROLE};
 
@@ -15,31 +15,20 @@ use super::command::{self, LIVES, Life, ROLE};
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// Waits until `look` finds something.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < LIMIT, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    testkit::find(LIMIT, what, look)
 }
 
 /// A folder that goes with the test, and what runs in it.
 pub(crate) struct Scene {
-    pub(crate) folder: PathBuf,
+    pub(crate) folder: TempDir,
     /// Another store than a file in the folder.
     store: Option<String>,
 }
 
 impl Scene {
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("tenure-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).expect("a folder");
-        Self { folder, store: None }
+        Self { folder: testkit::folder(), store: None }
     }
 
     /// The same on a store that is elsewhere.
@@ -50,7 +39,7 @@ impl Scene {
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.folder.path().join(name)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -241,8 +230,6 @@ impl Drop for Scene {
         if std::thread::panicking() {
             self.tell_what_was_said();
         }
-        // What stays behind harms nobody.
-        let _left = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -9,9 +9,9 @@ use tenure::conformance::Relay;
 use tenure::store::{Answer, Call, MemoryStore, OpenStore, Pending, Request, Store};
 use tenure::testing::ManualClock;
 use tenure::{Tickets, Timing, Worker};
+use testkit::{soon, until};
 
 const TTL: Duration = Duration::from_secs(15);
-const LIMIT: Duration = Duration::from_secs(10);
 
 fn stage() -> (ManualClock, OpenStore) {
     let clock = ManualClock::new();
@@ -22,19 +22,6 @@ fn stage() -> (ManualClock, OpenStore) {
 async fn worker(opened: &OpenStore) -> Worker {
     let timing = Timing::new(TTL).expect("within the limits");
     Worker::on(opened.clone()).timing(timing).connect().await.expect("a worker")
-}
-
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, what).await.expect("in time")
-}
-
-async fn until(mut is_so: impl FnMut() -> bool) {
-    soon(async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
 }
 
 // req: O7 S3

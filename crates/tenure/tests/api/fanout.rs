@@ -11,41 +11,11 @@ use tenure::store::{MemoryStore, OpenStore, Payload, Pending, Store};
 use tenure::testing::ManualClock;
 use tenure::types::{ResourceName, Ticket, Token};
 use tenure::{Error, ErrorKind, Tickets, Worker};
+use testkit::soon;
 use tokio::sync::mpsc;
-
-/// Nothing here should ever take so long.
-const LIMIT: Duration = Duration::from_secs(20);
-
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, what).await.expect("in time")
-}
 
 async fn worker_on(store: Arc<dyn Store>) -> Worker {
     Worker::on(OpenStore::new(store).expect("a thread")).connect().await.expect("a worker")
-}
-
-/// A folder for a SQLite file, which goes with the test.
-#[cfg(all(feature = "sqlite", target_os = "linux"))]
-struct Folder(std::path::PathBuf);
-
-#[cfg(all(feature = "sqlite", target_os = "linux"))]
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("tenure-fanout-{}", std::process::id()));
-        std::fs::create_dir(&path).expect("a folder");
-        Self(path)
-    }
-
-    fn url(&self) -> String {
-        format!("sqlite:{}", self.0.join("tenure.db").display())
-    }
-}
-
-#[cfg(all(feature = "sqlite", target_os = "linux"))]
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _left = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Three workers on one store: all hear what the owner says, and what the next one says.
@@ -94,8 +64,9 @@ async fn all_workers_hear_what_each_owner_says_in_memory() {
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 #[tokio::test]
 async fn all_workers_hear_what_each_owner_says_on_sqlite() {
-    let folder = Folder::new();
-    all_workers_hear_what_each_owner_says(&folder.url()).await;
+    let folder = testkit::folder();
+    all_workers_hear_what_each_owner_says(&format!("sqlite:{}", folder.path().join("tenure.db").display()))
+        .await;
 }
 
 // req: E15

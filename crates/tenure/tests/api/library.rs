@@ -7,11 +7,10 @@ use std::time::Duration;
 use tenure::store::{MemoryStore, OpenStore, Pending, Store};
 use tenure::testing::ManualClock;
 use tenure::{Change, EndReason, ErrorKind, Tickets, Timing, Worker};
+use testkit::{soon, until};
 use tokio::sync::mpsc;
 
 const TTL: Duration = Duration::from_secs(15);
-/// How long a condition may take to come true, in real time: nothing here waits for a lease to run out for real.
-const SOON: Duration = Duration::from_secs(10);
 
 // req: O1 O7 O10 O11
 #[tokio::test]
@@ -636,17 +635,4 @@ impl Stage {
         })
         .await;
     }
-}
-
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, what).await.expect("it comes to pass soon")
-}
-
-async fn until(mut holds: impl FnMut() -> bool) {
-    soon(async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
 }

@@ -9,6 +9,7 @@ use tenure::conformance::Relay;
 use tenure::store::{Answer, Call, MemoryStore, OpenStore, Pending, Request, Store};
 use tenure::{Tickets, Timing, Worker};
 use testkit::child::is_alone;
+use testkit::until;
 
 /// What is left of it at a near miss is enough for a machine that is busy.
 const TTL: Duration = Duration::from_secs(6);
@@ -119,15 +120,6 @@ async fn reads(prometheus: &PrometheusHandle, line: &str) {
 fn value(prometheus: &PrometheusHandle, name: &str) -> Option<f64> {
     let text = prometheus.render();
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
-}
-
-async fn until(mut holds: impl FnMut() -> bool) {
-    let come_true = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(SOON, come_true).await.expect("it comes to pass soon");
 }
 
 /// A store that does not answer while it is silent.

@@ -11,6 +11,7 @@ use tenure::store::{MemoryStore, OpenStore};
 use tenure::testing::ManualClock;
 use tenure::{Timing, Worker};
 use testkit::child::is_alone;
+use testkit::until;
 use tokio::sync::Notify;
 
 const JOBS: usize = 10_000;
@@ -164,13 +165,4 @@ fn month() -> u64 {
 fn used() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("less than a second"))
-}
-
-async fn until(mut is_so: impl FnMut() -> bool) {
-    let wait = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(SOON, wait).await.expect("it comes soon");
 }

@@ -21,9 +21,8 @@ async fn what_is_owned_takes_less_than_two_and_a_half_kilobytes_each() {
     if !is_alone(module_path!(), "what_is_owned_takes_less_than_two_and_a_half_kilobytes_each") {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("tenure-costs-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a folder");
-    let store = SqliteStore::open(folder.join("tenure.db"), &Namespace::default()).expect("a store");
+    let folder = testkit::folder();
+    let store = SqliteStore::open(folder.path().join("tenure.db"), &Namespace::default()).expect("a store");
     let opened = OpenStore::new(Arc::new(store)).expect("a driver");
     let worker = Worker::on(opened).timing(Timing::new(TTL).expect("a timing"));
     let worker = worker.connect().await.expect("a worker");
@@ -40,8 +39,6 @@ async fn what_is_owned_takes_less_than_two_and_a_half_kilobytes_each() {
     // About 600 of them are the record of the resource, kept so that a release is one round trip.
     assert!(each.iter().all(|bytes| *bytes <= 2560), "{each:?} bytes by hand and in callbacks");
     drop((first, by_hand, in_callbacks));
-    // A folder that stays behind harms nobody.
-    let _left = std::fs::remove_dir_all(&folder);
 }
 
 async fn acquire_all(worker: &Worker) -> Vec<Ownership> {

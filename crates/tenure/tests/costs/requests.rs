@@ -7,12 +7,10 @@ use std::time::Duration;
 use tenure::conformance::Relay;
 use tenure::store::{Answer, Call, MemoryStore, OpenStore, Pending, Request, Store};
 use tenure::{Ownership, Timing, Worker};
+use testkit::{soon, until};
 use tokio::sync::mpsc;
 
 use super::ASKED;
-
-/// How long a condition may take to come true.
-const SOON: Duration = Duration::from_secs(60);
 
 // req: C1 H15
 #[tokio::test]
@@ -65,11 +63,11 @@ async fn a_release_with_two_hundred_waiters_causes_two_claims() {
     for _ in 0..200 {
         pursue().await;
     }
-    until("all of them wait", || store.counts().claims == 201).await;
+    until(|| store.counts().claims == 201).await;
 
     own.release().await;
     let _next = soon(owned.recv()).await.expect("a successor");
-    until("the one after it looks", || store.counts().claims == 203).await;
+    until(|| store.counts().claims == 203).await;
     // Whoever else was woken would look within another step.
     tokio::time::sleep(Duration::from_secs(1)).await;
 
@@ -82,7 +80,7 @@ async fn a_look_at_an_ownership_allocates_nothing() {
     let worker = Worker::connect("memory:costs").await.expect("a worker");
     let own = worker.campaign("job").acquire().await.expect("it competes");
     let campaign = worker.campaign("other").obtain(async |_| {}, async |_| {}).expect("it competes");
-    until("it owns", || campaign.is_owner()).await;
+    until(|| campaign.is_owner()).await;
 
     let before = ASKED.get();
     let held = (0..1_000_000).filter(|_| black_box(&own).holds() && black_box(&campaign).is_owner()).count();
@@ -98,19 +96,6 @@ async fn acquire_all(worker: &Worker, count: usize) -> Vec<Ownership> {
         owned.push(soon(task).await.expect("it runs").expect("it competes"));
     }
     owned
-}
-
-async fn soon<T>(coming: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, coming).await.expect("it comes soon")
-}
-
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let wait = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("in time {what}"));
 }
 
 /// A store in memory that counts what it answered.

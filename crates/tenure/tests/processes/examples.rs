@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use testkit::child::Child;
 
-use super::{Folder, LIMIT, await_some, example};
+use super::{LIMIT, await_some, example};
 
 /// Runs one to its end, and returns what it printed.
 fn printed(name: &str) -> String {
@@ -62,7 +62,7 @@ fn of_five_copies_one_migrates_and_all_serve_after_it() {
 // req: A5 A6
 #[test]
 fn every_copy_of_the_service_answers_one_leads_and_hands_over_when_it_is_told_to_end() {
-    let folder = Folder::new("service");
+    let folder = testkit::folder();
     let start = || {
         let mut command = Command::new(example("service"));
         command.arg(format!("sqlite:{}", folder.path().join("tenure.db").display()));

@@ -4,9 +4,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use testkit::TempDir;
 use testkit::child::Child;
 
-use super::{Folder, await_some, example};
+use super::{await_some, example};
 
 /// The default lease is 15 s: what comes sooner was not waited for.
 const LEASE: Duration = Duration::from_secs(15);
@@ -14,7 +15,7 @@ const LEASE: Duration = Duration::from_secs(15);
 // req: O12 A5
 #[test]
 fn when_the_owner_is_killed_another_goes_on_long_before_the_lease_runs_out() {
-    let mut scene = Scene::new("killed", 3);
+    let mut scene = Scene::new(3);
     let mut last = scene.hears("a first owner");
     assert_eq!(last.term, 1);
 
@@ -32,7 +33,7 @@ fn when_the_owner_is_killed_another_goes_on_long_before_the_lease_runs_out() {
 // req: E8 O13
 #[test]
 fn an_owner_that_is_stopped_keeps_others_out_only_while_its_lease_lasts_and_then_yields() {
-    let mut scene = Scene::new("stopped", 2);
+    let mut scene = Scene::new(2);
     let first = scene.hears("a first owner");
 
     scene.worker(first.pid).stop();
@@ -53,7 +54,7 @@ fn an_owner_that_is_stopped_keeps_others_out_only_while_its_lease_lasts_and_then
 
 #[test]
 fn the_log_that_workers_leave_who_die_young_stays_small() {
-    let mut scene = Scene::new("young", 0);
+    let mut scene = Scene::new(0);
 
     for term in 1..=12 {
         scene.start_worker();
@@ -97,13 +98,13 @@ struct Greeting {
 }
 
 struct Scene {
-    folder: Folder,
+    folder: TempDir,
     workers: Vec<Child>,
 }
 
 impl Scene {
-    fn new(name: &str, workers: usize) -> Self {
-        let mut scene = Self { folder: Folder::new(name), workers: Vec::new() };
+    fn new(workers: usize) -> Self {
+        let mut scene = Self { folder: testkit::folder(), workers: Vec::new() };
         (0..workers).for_each(|_| scene.start_worker());
         scene
     }

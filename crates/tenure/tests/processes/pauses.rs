@@ -9,9 +9,11 @@ use rustix::process::Signal;
 use tenure::admin::Admin;
 use tenure::{Ownership, Timing, Worker};
 use testkit::child::{Child, say};
+use testkit::part::Part;
+use testkit::{TempDir, boottime};
 
-use super::child::Part;
-use super::{Folder, LIMIT, await_some, book};
+use super::child::{command, start};
+use super::{LIMIT, await_some};
 
 const TTL: Duration = Duration::from_secs(1);
 /// Long beyond any lease of that length.
@@ -22,8 +24,8 @@ const KEPT: Duration = Duration::from_secs(3);
 // req: H13 H2
 #[test]
 fn an_application_that_blocks_its_only_thread_for_longer_than_the_ttl_keeps_its_ownership() {
-    let scene = Scene::new("blocked");
-    let blocked = Part::new("blocked", scene.folder.path(), "first", KEPT).start();
+    let scene = Scene::new();
+    let blocked = start(&Part::in_folder("blocked", scene.folder.path(), "first", KEPT));
     assert_eq!(blocked.hears(), "owns term 1");
     let waits = scene.start("waits", "second");
     assert_eq!(waits.hears(), "competes");
@@ -37,7 +39,7 @@ fn an_application_that_blocks_its_only_thread_for_longer_than_the_ttl_keeps_its_
 // req: H14
 #[test]
 fn with_a_beacon_it_loses_and_another_owns_before_it_looks_again() {
-    let scene = Scene::new("beacon");
+    let scene = Scene::new();
     let wedged = scene.start("blocked with a beacon", "first");
     assert_eq!(wedged.hears(), "owns term 1");
     let waits = scene.start("waits", "second");
@@ -52,7 +54,7 @@ fn with_a_beacon_it_loses_and_another_owns_before_it_looks_again() {
 // req: E8
 #[test]
 fn the_first_look_after_a_stop_longer_than_the_lease_says_no_and_another_owns() {
-    let scene = Scene::new("stopped");
+    let scene = Scene::new();
     let mut stopped = scene.start_with_shim("watches the clock", "first", TTL);
     assert_eq!(stopped.hears(), "owns term 1");
     let waits = scene.start("waits", "second");
@@ -74,7 +76,7 @@ fn the_first_look_after_a_stop_longer_than_the_lease_says_no_and_another_owns() 
 // req: E8 H5
 #[test]
 fn when_the_clock_that_counts_suspend_jumps_the_first_look_says_no_before_the_driver_has_noticed() {
-    let scene = Scene::new("suspended");
+    let scene = Scene::new();
     let suspended = scene.start_with_shim("jumps", "first", LIMIT);
 
     assert_eq!(suspended.hears(), "owns term 1");
@@ -86,7 +88,7 @@ fn when_the_clock_that_counts_suspend_jumps_the_first_look_says_no_before_the_dr
 // req: H5
 #[test]
 fn the_driver_sleeps_by_the_clock_that_counts_suspend() {
-    let scene = Scene::new("timers");
+    let scene = Scene::new();
     let worker = scene.start("waits", "first");
     assert_eq!(worker.hears(), "competes");
     assert_eq!(worker.hears(), "owns term 1");
@@ -148,9 +150,9 @@ pub(crate) async fn watches_the_clock(part: &Part) {
     let own = worker.campaign("job").acquire().await.expect("a ticket");
     owns(&own);
     // Nothing but clock readings, so that the first thing after a pause is the look.
-    let mut last = book::now();
+    let mut last = boottime();
     loop {
-        let now = book::now();
+        let now = boottime();
         if Duration::from_micros(now - last) > part.ttl {
             break;
         }
@@ -177,28 +179,28 @@ fn owns(own: &Ownership) {
 }
 
 async fn connect(part: &Part, timing: Timing) -> Worker {
-    let builder = Worker::builder(&part.url()).label(&part.name).timing(timing);
+    let builder = Worker::builder(&part.url).label(&part.name).timing(timing);
     builder.connect().await.expect("a worker")
 }
 
 // ---- the scene ---------------------------------------------------------------------------------------------
 
 struct Scene {
-    folder: Folder,
+    folder: TempDir,
 }
 
 impl Scene {
-    fn new(name: &str) -> Self {
-        Self { folder: Folder::new(name) }
+    fn new() -> Self {
+        Self { folder: testkit::folder() }
     }
 
     fn start(&self, role: &str, name: &str) -> Child {
-        Part::new(role, self.folder.path(), name, TTL).start()
+        start(&Part::in_folder(role, self.folder.path(), name, TTL))
     }
 
     /// Who was ever let in, in order.
     fn winners(&self) -> Vec<String> {
-        let url = Part::new("", self.folder.path(), "", TTL).url();
+        let url = Part::in_folder("", self.folder.path(), "", TTL).url;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let entries = runtime.block_on(async {
             Admin::open(&url).await.expect("the store opens").history("job").await.expect("an answer")
@@ -209,7 +211,7 @@ impl Scene {
 
     /// The same with the shim between it and the C library.
     fn start_with_shim(&self, role: &str, name: &str, ttl: Duration) -> Child {
-        let mut command = Part::new(role, self.folder.path(), name, ttl).command();
+        let mut command = command(&Part::in_folder(role, self.folder.path(), name, ttl));
         command.env("LD_PRELOAD", shim(self.folder.path()));
         Child::start(command)
     }

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure::admin::{Admin, HistoryEvent, OwnerView};
+use testkit::book::{self, Line};
 use testkit::child::Child;
 use testkit::dice::Dice;
+use testkit::judge::{Fault, Findings, Granted, Rules, STEPS, books, check};
 use testkit::metronome::{Lateness, Metronome};
+use testkit::part::Part;
+use testkit::{TempDir, boottime};
 
-use super::book::{self, Line};
-use super::checker::{Fault, Findings, Granted, Rules, STEPS, check};
-use super::child::Part;
+use super::await_some;
+use super::child::start;
 use super::worker::CLEANUP;
-use super::{Folder, await_some};
 
 const WORKERS: usize = 20;
 /// Short, because a worker that is stopped is waited for as long.
@@ -35,7 +37,7 @@ static ARENA: Mutex<()> = Mutex::new(());
 #[test]
 fn through_200_rounds_of_blows_to_20_workers_there_is_never_more_than_one_owner_and_soon_one_again() {
     let _alone = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut fleet = Fleet::new("one", "worker", 1, WORKERS);
+    let mut fleet = Fleet::new("worker", 1, WORKERS);
 
     let metronome = Metronome::start();
     let blows = fleet.survives(200);
@@ -50,7 +52,7 @@ fn through_200_rounds_of_blows_to_20_workers_there_is_never_more_than_one_owner_
 #[test]
 fn through_60_rounds_with_three_tickets_there_are_never_more_than_three_and_no_ticket_is_owned_twice() {
     let _alone = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut fleet = Fleet::new("three", "worker", 3, WORKERS);
+    let mut fleet = Fleet::new("worker", 3, WORKERS);
 
     let metronome = Metronome::start();
     let blows = fleet.survives(60);
@@ -64,7 +66,7 @@ fn through_60_rounds_with_three_tickets_there_are_never_more_than_three_and_no_t
 #[test]
 fn workers_that_do_not_ask_whether_they_hold_are_caught() {
     let _alone = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut fleet = Fleet::new("broken", "broken worker", 1, 3);
+    let mut fleet = Fleet::new("broken worker", 1, 3);
     let owner = fleet.owner(0, 0);
 
     fleet.strike(Blow::Stop, &owner, 0);
@@ -107,16 +109,16 @@ struct Fleet {
     runtime: tokio::runtime::Runtime,
     seed: TellSeed,
     // Last, so that it goes when the processes have gone.
-    folder: Folder,
+    folder: TempDir,
 }
 
 impl Fleet {
-    fn new(name: &str, role: &str, tickets: u32, crew: usize) -> Self {
-        let folder = Folder::new(name);
-        let part = Part { tickets, ..Part::new(role, folder.path(), "", TTL) };
+    fn new(role: &str, tickets: u32, crew: usize) -> Self {
+        let folder = testkit::folder();
+        let part = Part { tickets, ..Part::in_folder(role, folder.path(), "", TTL) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let tools = runtime.block_on(Admin::open(&part.url())).expect("the store opens");
-        let seed = std::env::var(SEED).ok().map_or_else(book::now, |seed| seed.parse().expect("a seed"));
+        let tools = runtime.block_on(Admin::open(&part.url)).expect("the store opens");
+        let seed = std::env::var(SEED).ok().map_or_else(boottime, |seed| seed.parse().expect("a seed"));
         let (workers, ended, seed) = (BTreeMap::new(), BTreeSet::new(), TellSeed(seed));
         let mut fleet = Self { part, workers, started: 0, crew, ended, tools, runtime, seed, folder };
         fleet.fill_up();
@@ -127,7 +129,7 @@ impl Fleet {
         while self.workers.len() < self.crew {
             self.started += 1;
             let part = Part { name: format!("w{:03}", self.started), ..self.part.clone() };
-            let process = part.start();
+            let process = start(&part);
             self.workers.insert(part.name, process);
         }
     }
@@ -228,8 +230,8 @@ impl Fleet {
                 term: entry.grant.term.0,
                 token: entry.grant.token.0,
             });
-        let names = (1..=self.started).map(|n| format!("w{n:03}"));
-        let books = names.map(|name| (name.clone(), book::read(self.folder.path(), &name))).collect();
+        let names: Vec<String> = (1..=self.started).map(|n| format!("w{n:03}")).collect();
+        let books = books(self.folder.path(), names.iter().map(String::as_str));
         let rules = Rules {
             tickets: self.part.tickets,
             grants: granted.collect(),

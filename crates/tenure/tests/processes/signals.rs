@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tenure::Worker;
 use tenure::app::{AnyError, App, Module};
+use testkit::book::{self, Book, Line};
 use testkit::child::{Child, say};
+use testkit::part::Part;
+use testkit::{Micros, boottime};
 
-use super::book::{self, Book, Line, Micros};
-use super::child::Part;
+use super::await_some;
+use super::child::start;
 use super::worker::{compete, connect};
-use super::{Folder, await_some};
 
 /// What comes sooner than this was not waited for.
 const TTL: Duration = Duration::from_secs(15);
@@ -23,9 +25,9 @@ fn on_a_signal_an_application_stops_its_work_cleans_up_and_hands_over_before_it_
     for (signal, role) in
         [Signal::TERM, Signal::INT].into_iter().flat_map(|signal| roles.map(|role| (signal, role)))
     {
-        let folder = Folder::new("signals");
+        let folder = testkit::folder();
         let start = |name: &str| -> Child {
-            let process = Part::new(role, folder.path(), name, TTL).start();
+            let process = start(&Part::in_folder(role, folder.path(), name, TTL));
             assert_eq!(process.hears(), "competes");
             process
         };
@@ -40,7 +42,7 @@ fn on_a_signal_an_application_stops_its_work_cleans_up_and_hands_over_before_it_
         let told_at = Instant::now();
         first.signal(signal);
         let status = first.ends();
-        let ended_at = book::now();
+        let ended_at = boottime();
         let next_at = began("second");
 
         assert!(status.success(), "{status}");
@@ -61,11 +63,11 @@ fn on_a_signal_an_application_stops_its_work_cleans_up_and_hands_over_before_it_
 // req: A2 A3
 #[test]
 fn a_signal_before_anything_is_owned_ends_an_application_too() {
-    let folder = Folder::new("signals-waiter");
-    let part = |name: &str| Part::new("worker", folder.path(), name, TTL);
-    let owner = part("owner").start();
+    let folder = testkit::folder();
+    let part = |name: &str| Part::in_folder("worker", folder.path(), name, TTL);
+    let owner = start(&part("owner"));
     assert_eq!(owner.hears(), "competes");
-    let mut waiter = part("waiter").start();
+    let mut waiter = start(&part("waiter"));
     assert_eq!(waiter.hears(), "competes");
 
     let told_at = Instant::now();
@@ -80,9 +82,9 @@ fn a_signal_before_anything_is_owned_ends_an_application_too() {
 // req: A2
 #[test]
 fn a_second_interrupt_ends_an_application_that_closes_slowly() {
-    let folder = Folder::new("signals-again");
+    let folder = testkit::folder();
     std::fs::write(folder.path().join("slowly"), "").expect("a file");
-    let mut slow = Part::new("application", folder.path(), "slow", TTL).start();
+    let mut slow = start(&Part::in_folder("application", folder.path(), "slow", TTL));
     assert_eq!(slow.hears(), "competes");
     slow.signal(Signal::INT);
     assert_eq!(slow.hears(), "closes");

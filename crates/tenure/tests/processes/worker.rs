@@ -1,17 +1,20 @@
 //! The worker process: competes, and while it owns writes so into its book.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure::{Campaign, CampaignBuilder, Lead, Timing, Worker};
+use testkit::book::{Book, Line};
+use testkit::boottime;
 use testkit::child::say;
+use testkit::part::Part;
 use tokio::signal::unix::{SignalKind, signal};
-
-use super::book::{Book, Line, now};
-use super::child::Part;
 
 /// How often an owner looks and writes.
 const BEAT: Duration = Duration::from_millis(1);
+
+/// How long a store may be away when a worker starts.
+const AT_LAST: Duration = Duration::from_secs(60);
 
 /// How long a cleanup takes.
 pub(crate) const CLEANUP: Duration = Duration::from_millis(50);
@@ -46,8 +49,15 @@ pub(crate) async fn works_for_ever(part: &Part) {
 
 pub(crate) async fn connect(part: &Part) -> Worker {
     let timing = Timing::new(part.ttl).expect("sound");
-    let builder = Worker::builder(&part.url()).label(&part.name).timing(timing);
-    builder.connect().await.expect("a worker")
+    let until = Instant::now() + AT_LAST;
+    loop {
+        match Worker::builder(&part.url).label(&part.name).timing(timing).connect().await {
+            Ok(worker) => return worker,
+            // The store may be away for a while.
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Owners write so into the book, and clean up.
@@ -58,7 +68,7 @@ pub(crate) fn compete(campaign: CampaignBuilder, book: Arc<Book>) -> Campaign {
 }
 
 async fn write_down(lead: Lead, book: Arc<Book>) {
-    let (at, token) = (now(), lead.token());
+    let (at, token) = (boottime(), lead.token());
     if !lead.holds() {
         // Won, and lost before it was started.
         book.write(Line::End { at, token });
@@ -66,7 +76,7 @@ async fn write_down(lead: Lead, book: Arc<Book>) {
     }
     book.write(Line::Begin { at, ticket: lead.ticket(), term: lead.term(), token });
     loop {
-        let at = now();
+        let at = boottime();
         if !lead.holds() {
             book.write(Line::End { at, token });
             return;
@@ -78,10 +88,10 @@ async fn write_down(lead: Lead, book: Arc<Book>) {
 
 async fn claim_for_ever(lead: Lead, book: Arc<Book>) {
     let token = lead.token();
-    book.write(Line::Begin { at: now(), ticket: lead.ticket(), term: lead.term(), token });
+    book.write(Line::Begin { at: boottime(), ticket: lead.ticket(), term: lead.term(), token });
     std::thread::spawn(move || {
         loop {
-            book.write(Line::Held { at: now(), token });
+            book.write(Line::Held { at: boottime(), token });
             std::thread::sleep(BEAT);
         }
     });
@@ -90,5 +100,5 @@ async fn claim_for_ever(lead: Lead, book: Arc<Book>) {
 async fn clean_up(book: Arc<Book>) {
     // Long enough for others to come in if they could.
     tokio::time::sleep(CLEANUP).await;
-    book.write(Line::Cleanup { at: now() });
+    book.write(Line::Cleanup { at: boottime() });
 }

@@ -3,8 +3,12 @@
 mod conformance;
 mod fences;
 mod postgres;
-mod postgres_backend;
 mod redis;
-mod redis_backend;
 mod sqlite;
-mod sqlite_backend;
+
+/// Workers in processes of their own.
+#[cfg(target_os = "linux")]
+mod competitor;
+#[cfg(target_os = "linux")]
+#[path = "../processes/worker.rs"]
+mod worker;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tenure::app::{AnyError, App, Module};
 use tenure::{Error, Worker};
+use testkit::soon;
 use tokio::sync::Notify;
 
 use super::shaky::{Mood, Shaky};
-use super::soon;
 
 const TTL: Duration = Duration::from_secs(15);
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use testkit::{soon, until};
 
 use super::shaky::{Mood, Shaky};
-use super::{soon, until};
 
 mod student {
     tenure::resources! {

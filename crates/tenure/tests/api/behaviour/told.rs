@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tenure::types::FlapLimit;
 use tenure::{Change, Timing, Worker};
+use testkit::{soon, until};
 
 use super::shaky::{Mood, Shaky};
-use super::{soon, until};
 
 /// All lines of this process. The driver has a thread of its own, so that only a listener for all of them hears it.
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tenure::admin::Admin;
 use tenure::{Change, EndReason, ErrorKind};
+use testkit::{soon, until};
 
 use super::shaky::{Mood, Shaky};
 use super::told::Told;
-use super::{soon, until};
 
 /// Short, because its end is waited for; what matters here are orders and numbers.
 const TTL: Duration = Duration::from_millis(900);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tenure::store::{MemoryStore, OpenStore};
 use tenure::testing::ManualClock;
 use tenure::{EndReason, Tickets, Timing, Worker};
+use testkit::{soon, until};
 use tokio::sync::mpsc;
 
 use super::shaky::Shaky;
-use super::{soon, until};
 
 const TTL: Duration = Duration::from_secs(15);
 

@@ -10,10 +10,11 @@ use tenure::jobs::cron::{Change, Cron, Misfire, Skipped};
 use tenure::store::{MemoryStore, OpenStore};
 use tenure::testing::ManualClock;
 use tenure::{ErrorKind, Timing, Worker};
+use testkit::soon;
 use tokio::sync::Notify;
 
 use super::links::Link;
-use super::{Book, SOON, Stage, second, soon, writing};
+use super::{Book, SOON, Stage, second, writing};
 
 const EVERY_SECOND: &str = "* * * * * *";
 

@@ -17,6 +17,7 @@ use tenure::jobs::cron::{Change, Changes};
 use tenure::store::{MemoryStore, OpenStore};
 use tenure::testing::ManualClock;
 use tenure::{Timing, Worker};
+use testkit::soon;
 
 /// How long a condition may take to come true, in real time.
 const SOON: Duration = Duration::from_secs(60);
@@ -124,8 +125,4 @@ fn writing(book: &Book) -> impl FnMut(tenure::jobs::cron::Tick) -> std::future::
 
 fn second(occurrence: tenure::jobs::Occurrence) -> u64 {
     occurrence.since_epoch().as_secs()
-}
-
-async fn soon<T>(coming: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, coming).await.expect("it comes soon")
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tenure::jobs::{JobState, Once};
 use tenure::store::{MemoryStore, OpenStore};
 use tenure::{ErrorKind, Worker};
+use testkit::soon;
 use tokio::sync::Notify;
 
+use super::Stage;
 use super::links::Link;
-use super::{Stage, soon};
 
 async fn worker(opened: &OpenStore, label: &str) -> Worker {
     Worker::on(opened.clone()).label(label).connect().await.expect("a worker")

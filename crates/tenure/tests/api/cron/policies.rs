@@ -7,10 +7,11 @@ use tenure::Worker;
 use tenure::jobs::JobState;
 use tenure::jobs::cron::{Change, Changes, CronBuilder, Interrupted, Misfire};
 use tenure::store::OpenStore;
+use testkit::soon;
 use tokio::sync::Notify;
 
 use super::links::Link;
-use super::{Book, Stage, soon, writing};
+use super::{Book, Stage, writing};
 
 /// The second at which the job was taken up last, and the clock stands.
 async fn away(stage: &Stage, minutes: u64) -> u64 {

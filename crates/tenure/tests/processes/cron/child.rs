@@ -8,44 +8,20 @@ use std::time::Duration;
 
 use tenure::jobs::cron::{Misfire, Tick};
 use tenure::{Timing, Worker};
-use testkit::child::{Child, again};
+use testkit::child::Child;
+use testkit::part::Part;
+use testkit::shim::Clock;
 
-const URL: &str = "TENURE_TEST_URL";
-const BOOK: &str = "TENURE_TEST_BOOK";
-const NAME: &str = "TENURE_TEST_NAME";
-const TTL: &str = "TENURE_TEST_TTL_MS";
-
-/// What another process is to do.
-pub(crate) struct Part {
-    pub(crate) url: String,
-    pub(crate) book: PathBuf,
-    pub(crate) name: String,
-    pub(crate) ttl: Duration,
+/// Starts another process with this part, perhaps on a wall clock of its own.
+pub(crate) fn start(part: &Part, clock: Option<&Clock>) -> Child {
+    let mut command = part.command(module_path!());
+    clock.iter().for_each(|clock| clock.wind(&mut command));
+    Child::start(command)
 }
 
-impl Part {
-    pub(crate) fn start(&self) -> Child {
-        self.start_on(None)
-    }
-
-    /// Starts it on a wall clock of its own.
-    pub(crate) fn start_on(&self, clock: Option<&testkit::shim::Clock>) -> Child {
-        let mut command = again(module_path!(), &[]);
-        command.env(URL, &self.url).env(BOOK, &self.book).env(NAME, &self.name);
-        command.env(TTL, self.ttl.as_millis().to_string());
-        clock.iter().for_each(|clock| clock.wind(&mut command));
-        Child::start(command)
-    }
-
-    fn from_environment() -> Option<Self> {
-        let text = |name| std::env::var(name).expect(name);
-        Some(Self {
-            url: std::env::var(URL).ok()?,
-            book: PathBuf::from(text(BOOK)),
-            name: text(NAME),
-            ttl: Duration::from_millis(text(TTL).parse().expect(TTL)),
-        })
-    }
+/// Where a worker writes.
+pub(crate) fn book(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.book"))
 }
 
 /// What stands in a book: occurrences in milliseconds, and keys. A line that was not finished says nothing.
@@ -62,7 +38,7 @@ pub(crate) fn read(book: &Path) -> Vec<(u64, String)> {
 /// Not a test but the other process; without a part it is over at once.
 #[test]
 fn a_child_plays_its_role() {
-    let Some(part) = Part::from_environment() else { return };
+    let Some(part) = Part::of_this_process() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(work(&part));
 }
@@ -73,7 +49,11 @@ async fn work(part: &Part) {
     let timing = Timing::new(part.ttl).expect("sound");
     let worker =
         Worker::builder(&part.url).label(&part.name).timing(timing).connect().await.expect("a worker");
-    let book = OpenOptions::new().append(true).create_new(true).open(&part.book).expect("a new book");
+    let book = OpenOptions::new()
+        .append(true)
+        .create_new(true)
+        .open(book(&part.folder, &part.name))
+        .expect("a new book");
     let all = Misfire::All { within: Duration::from_secs(3600) };
     let book = Arc::new(book);
     let job = worker.cron("job", "* * * * * *").misfire(all);

@@ -7,17 +7,16 @@
 mod child;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tenure::admin::Admin;
 use tenure::jobs::{JobState, JobView};
 use testkit::child::Child;
+use testkit::dice::Dice;
+use testkit::part::Part;
 use testkit::proxy::{Link, Proxy};
 use testkit::shim::Step;
-
-use self::child::Part;
 
 const WORKERS: usize = 5;
 /// How long the blows go on, unless it is set.
@@ -29,13 +28,10 @@ const TTL: Duration = Duration::from_secs(2);
 /// Longer than anything takes that works, also on a machine that is busy with other things.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// One fleet at a time: two would slow down each other.
-static ARENA: Mutex<()> = Mutex::new(());
-
 // req: E11
 #[test]
 fn on_sqlite_no_occurrence_is_run_twice_and_none_is_lost() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = testkit::folder();
     let url = format!("sqlite:{}", folder.path().join("tenure.db").display());
     survive("sqlite", &url, |_| (url.clone(), None));
 }
@@ -65,11 +61,11 @@ fn on_postgres_no_occurrence_is_run_twice_and_none_is_lost() {
 // req: E11
 #[test]
 fn a_clock_that_is_set_forward_has_run_what_is_due_and_one_that_is_set_back_runs_nothing_again() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = testkit::folder();
     let clock = testkit::shim::Clock::in_folder(folder.path());
-    let book = folder.path().join("0.book");
-    let part = Part { url: "memory:".to_owned(), book: book.clone(), name: "worker".to_owned(), ttl: TTL };
-    let mut child = part.start_on(Some(&clock));
+    let part = Part::new("", "memory:", folder.path(), "worker", TTL);
+    let book = child::book(folder.path(), "worker");
+    let mut child = child::start(&part, Some(&clock));
     let seconds = || child::read(&book).into_iter().map(|(millis, _)| millis / 1000).collect::<Vec<u64>>();
     let last = || seconds().last().copied().unwrap_or(0);
     await_that("the job runs", || seconds().len() >= 2);
@@ -96,16 +92,20 @@ fn a_clock_that_is_set_forward_has_run_what_is_due_and_one_that_is_set_back_runs
 
 /// Has workers live through blows, each with the store at the URL that `way` gives it.
 fn survive(store: &str, url: &str, way: impl Fn(usize) -> (String, Option<Proxy>)) {
-    let _alone = ARENA.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let tools = runtime.block_on(Admin::open(url)).expect("the store opens");
     let look = || runtime.block_on(tools.job("cron:job")).ok().flatten();
     let seconds = std::env::var(SPAN).ok().map_or(SECONDS, |seconds| seconds.parse().expect(SPAN));
     let seed = std::env::var(SEED).ok().map_or_else(now, |seed| seed.parse().expect(SEED));
     println!("{store}: repeat these blows with {SEED}={seed}");
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut fleet =
-        Fleet { way, folder: folder.path().to_owned(), children: BTreeMap::new(), next: 0, chance: seed };
+    let folder = testkit::folder();
+    let mut fleet = Fleet {
+        way,
+        folder: folder.path().to_owned(),
+        children: BTreeMap::new(),
+        next: 0,
+        dice: Dice::new(seed),
+    };
     (0..WORKERS).for_each(|_| fleet.join());
     await_that("the job runs", || fleet.runs().len() >= 2);
 
@@ -151,7 +151,7 @@ struct Fleet<W> {
     folder: std::path::PathBuf,
     children: BTreeMap<usize, Member>,
     next: usize,
-    chance: u64,
+    dice: Dice,
 }
 
 struct Member {
@@ -172,13 +172,8 @@ impl Member {
 impl<W: Fn(usize) -> (String, Option<Proxy>)> Fleet<W> {
     fn join(&mut self) {
         let (url, link) = (self.way)(self.next);
-        let part = Part {
-            url,
-            book: self.folder.join(format!("{}.book", self.next)),
-            name: format!("worker {}", self.next),
-            ttl: TTL,
-        };
-        self.children.insert(self.next, Member { child: part.start(), link, until: None });
+        let part = Part::new("", &url, &self.folder, &self.next.to_string(), TTL);
+        self.children.insert(self.next, Member { child: child::start(&part, None), link, until: None });
         self.next += 1;
     }
 
@@ -186,7 +181,7 @@ impl<W: Fn(usize) -> (String, Option<Proxy>)> Fleet<W> {
     fn live_through(&mut self, span: Duration) -> BTreeMap<&'static str, u32> {
         let (until, mut blows) = (Instant::now() + span, BTreeMap::new());
         while Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(200 + self.below(900)));
+            std::thread::sleep(Duration::from_millis(200 + self.dice.below(900)));
             let now = Instant::now();
             for member in
                 self.children.values_mut().filter(|member| member.until.is_some_and(|until| until <= now))
@@ -203,8 +198,8 @@ impl<W: Fn(usize) -> (String, Option<Proxy>)> Fleet<W> {
             if well.len() < 3 {
                 continue;
             }
-            let any = well[self.below(well.len() as u64) as usize];
-            let victim = if self.below(4) > 0 {
+            let any = well[self.dice.below(well.len() as u64) as usize];
+            let victim = if self.dice.below(4) > 0 {
                 self.writer().filter(|number| well.contains(number)).unwrap_or(any)
             } else {
                 any
@@ -215,7 +210,7 @@ impl<W: Fn(usize) -> (String, Option<Proxy>)> Fleet<W> {
     }
 
     fn strike(&mut self, victim: usize) -> &'static str {
-        let (blow, rest) = (self.below(10), Duration::from_millis(300 + self.below(4000)));
+        let (blow, rest) = (self.dice.below(10), Duration::from_millis(300 + self.dice.below(4000)));
         let member = self.children.get_mut(&victim).expect("one of ours");
         match (blow, &member.link) {
             (0..=3, _) => {
@@ -250,8 +245,9 @@ impl<W: Fn(usize) -> (String, Option<Proxy>)> Fleet<W> {
 
     /// Who wrote last.
     fn writer(&self) -> Option<usize> {
-        let last =
-            |number: &usize| child::read(&self.folder.join(format!("{number}.book"))).last().map(|run| run.0);
+        let last = |number: &usize| {
+            child::read(&child::book(&self.folder, &number.to_string())).last().map(|run| run.0)
+        };
         self.children
             .keys()
             .copied()
@@ -273,22 +269,12 @@ impl<W: Fn(usize) -> (String, Option<Proxy>)> Fleet<W> {
 
     /// What all of them wrote.
     fn runs(&self) -> Vec<(u64, String)> {
-        (0..self.next).flat_map(|number| child::read(&self.folder.join(format!("{number}.book")))).collect()
-    }
-
-    /// Xorshift; a seed brings the same blows again.
-    fn below(&mut self, limit: u64) -> u64 {
-        self.chance ^= self.chance << 13;
-        self.chance ^= self.chance >> 7;
-        self.chance ^= self.chance << 17;
-        self.chance % limit
+        (0..self.next)
+            .flat_map(|number| child::read(&child::book(&self.folder, &number.to_string())))
+            .collect()
     }
 }
 
-fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(Instant::now() < until, "never saw that {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn await_that(what: &str, is_so: impl FnMut() -> bool) {
+    testkit::eventually(LIMIT, what, is_so);
 }

@@ -1,27 +1,23 @@
 //! The SQLite store, on a real file and the real clock, obeys the rules, and its backend keeps what it promises.
 #![cfg(all(feature = "sqlite", target_os = "linux"))]
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure::conformance::{Fixture, Restarted};
 use tenure::store::{Namespace, SqliteStore, Store};
+use testkit::TempDir;
 
 struct Sqlite {
-    folder: PathBuf,
     store: Arc<SqliteStore>,
+    // After the store that has its files open.
+    folder: TempDir,
 }
 
 impl Sqlite {
     fn fresh() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name =
-            format!("tenure-conformance-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).expect("a folder");
-        let store = open(&folder);
-        Self { folder, store }
+        let folder = testkit::folder();
+        let store = open(folder.path());
+        Self { store, folder }
     }
 }
 
@@ -36,15 +32,8 @@ impl Fixture for Sqlite {
 
     /// Every connection is closed and the file opened again: nothing may be lost.
     async fn restart(&mut self) -> Restarted {
-        self.store = open(&self.folder);
+        self.store = open(self.folder.path());
         Restarted::SameLife
-    }
-}
-
-impl Drop for Sqlite {
-    fn drop(&mut self) {
-        // A folder that stays behind harms nobody.
-        let _left = std::fs::remove_dir_all(&self.folder);
     }
 }
 

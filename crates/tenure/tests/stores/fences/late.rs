@@ -1,6 +1,6 @@
 //! A process that is stopped in mid-ownership, and whose next write comes when somebody else owns.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -180,38 +180,17 @@ fn never() -> bool {
     false
 }
 
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("tenure-fences-{name}-{}", std::process::id()));
-        std::fs::create_dir(&folder).expect("a folder");
-        Self(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A folder that stays behind harms nobody.
-        let _left = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 // req: T4
 #[tokio::test]
 async fn what_a_paused_owner_writes_to_redis_too_late_is_refused() {
     let server = testkit::redis::Options::new().start();
     let mut sink = Sink { kind: "redis", at: server.url(), is_fenced: true };
 
-    assert_eq!(play(&sink, &Folder::new("redis").0, never).await, "refused: stale");
+    assert_eq!(play(&sink, testkit::folder().path(), never).await, "refused: stale");
     assert_eq!(server.command(&["GET", "text"]).text(), "from the second");
 
     sink.is_fenced = false;
-    assert_eq!(
-        play(&sink, &Folder::new("redis-open").0, never).await,
-        "wrote late",
-        "the control has to fail"
-    );
+    assert_eq!(play(&sink, testkit::folder().path(), never).await, "wrote late", "the control has to fail");
 }
 
 // req: T4
@@ -227,12 +206,12 @@ async fn what_a_paused_owner_writes_to_postgresql_too_late_is_refused() {
         server.sql(begun).trim() != "0"
     };
 
-    assert_eq!(play(&sink, &Folder::new("postgres").0, is_at_it).await, "refused: stale");
+    assert_eq!(play(&sink, testkit::folder().path(), is_at_it).await, "refused: stale");
     assert_eq!(server.sql("SELECT text FROM kept").trim(), "from the second");
 
     sink.is_fenced = false;
     assert_eq!(
-        play(&sink, &Folder::new("postgres-open").0, is_at_it).await,
+        play(&sink, testkit::folder().path(), is_at_it).await,
         "wrote late",
         "the control has to fail"
     );
@@ -244,13 +223,9 @@ async fn what_a_paused_owner_sends_by_http_too_late_is_refused() {
     let server = http::Server::start().await;
     let mut sink = Sink { kind: "http", at: server.address.clone(), is_fenced: true };
 
-    assert_eq!(play(&sink, &Folder::new("http").0, never).await, "refused: stale");
+    assert_eq!(play(&sink, testkit::folder().path(), never).await, "refused: stale");
     assert_eq!(server.kept(), "from the second");
 
     sink.is_fenced = false;
-    assert_eq!(
-        play(&sink, &Folder::new("http-open").0, never).await,
-        "wrote late",
-        "the control has to fail"
-    );
+    assert_eq!(play(&sink, testkit::folder().path(), never).await, "wrote late", "the control has to fail");
 }

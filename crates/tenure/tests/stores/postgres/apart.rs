@@ -4,18 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tenure::admin::{Admin, HistoryEvent};
 use tenure::store::PostgresStore;
+use testkit::TempDir;
+use testkit::book::{self, Line};
 use testkit::child::Child;
+use testkit::judge::{Fault, Findings, Granted, Rules, books, check};
 use testkit::metronome::Lateness;
+use testkit::part::Part;
 use testkit::postgres::{Options, Postgres};
 use testkit::proxy::{Link, Proxy};
 
-use super::book::{self, Line};
-use super::checker::{Fault, Findings, Granted, Rules, check};
-use super::child::Part;
 use super::fixture::{contact, end_quarantine};
+use crate::competitor;
 
 const TTL: Duration = Duration::from_secs(1);
 /// How soon there are owners again; most of it is for a machine that is busy with other tests.
@@ -38,13 +39,13 @@ impl Fleet {
 
     /// As many own as there are tickets, and as many wait.
     async fn with_ttl(role: &str, tickets: u32, ttl: Duration) -> Self {
-        let (server, folder) = (Options::new().start(), tempfile::tempdir().expect("a folder"));
+        let (server, folder) = (Options::new().start(), testkit::folder());
         let link = Proxy::to(server.port());
         let tools = Admin::open(&server.url()).await.expect("a store");
         let namespace = tenure::store::Namespace::default();
         contact(&PostgresStore::open(&server.url(), &namespace).await.expect("a store")).await;
         end_quarantine(&server, namespace.as_str());
-        let part = Part { tickets, ttl, ..Part::new(role, &server.url(), folder.path()) };
+        let part = Part { tickets, ..Part::new(role, &server.url(), folder.path(), "", ttl) };
         let mut fleet = Self { workers: BTreeMap::new(), part, tools, link, server, folder };
         let (bad, good) = (fleet.server.url_at(fleet.link.port()), fleet.server.url());
         (0..tickets).for_each(|_| fleet.joins(&bad));
@@ -56,7 +57,7 @@ impl Fleet {
     fn joins(&mut self, url: &str) {
         let name = format!("w{}", self.workers.len());
         let part = Part { url: url.to_owned(), name: name.clone(), ..self.part.clone() };
-        let process = Child::start(part.command());
+        let process = Child::start(competitor::command(&part));
         assert_eq!(process.hears(), "competes");
         self.workers.insert(name, process);
     }
@@ -101,7 +102,7 @@ impl Fleet {
             term: entry.grant.term.0,
             token: entry.grant.token.0,
         });
-        let books = names.iter().map(|name| (name.clone(), book::read(self.folder.path(), name))).collect();
+        let books = books(self.folder.path(), names.iter().map(String::as_str));
         let (tickets, grants) = (self.part.tickets, grants.collect());
         // How long it takes is what `owners_above` looks at.
         let rules = Rules { tickets, grants, ended: names, within: RECOVERS * 10, late: Lateness::default() };

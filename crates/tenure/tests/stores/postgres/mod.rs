@@ -2,7 +2,7 @@
 #![cfg(all(feature = "postgres", target_os = "linux"))]
 
 mod apart;
-mod child;
+mod backend;
 mod clocks;
 mod contention;
 mod failover;
@@ -16,11 +16,3 @@ mod pooling;
 mod rights;
 mod scene;
 mod words;
-
-// What workers in other processes write down, and how it is judged, is the same on every store.
-#[path = "../../processes/book.rs"]
-mod book;
-#[path = "../../processes/checker.rs"]
-mod checker;
-#[path = "../../processes/worker.rs"]
-mod worker;

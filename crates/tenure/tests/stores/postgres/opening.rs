@@ -1,4 +1,4 @@
-//! How a store is opened through the library; what the backend refuses is in `postgres_backend`.
+//! How a store is opened through the library; what the backend refuses is in `backend`.
 
 use std::sync::Arc;
 use std::time::Duration;

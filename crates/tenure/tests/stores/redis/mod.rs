@@ -2,6 +2,7 @@
 #![cfg(all(feature = "redis", target_os = "linux"))]
 
 mod arena;
+mod backend;
 mod clocks;
 mod connections;
 mod crowds;

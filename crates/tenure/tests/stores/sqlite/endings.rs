@@ -16,7 +16,7 @@ async fn worker(store: SqliteStore, ttl: Duration) -> Worker {
 fn descriptors(folder: &Folder) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").expect("Linux");
     let paths = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
-    paths.filter(|path| path.starts_with(&folder.0)).count()
+    paths.filter(|path| path.starts_with(folder.path())).count()
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ async fn where_nobody_listens_the_hint_goes_on_to_the_next_at_once() {
 #[tokio::test]
 async fn a_path_longer_than_a_socket_address_has_hints_too() {
     let folder = Folder::new();
-    let deep = folder.0.join("d".repeat(150));
+    let deep = folder.path().join("d".repeat(150));
     std::fs::create_dir(&deep).expect("a folder");
     let store = open(&deep.join("tenure.db"));
     let mut owner = Asker::opened(&store, "owner", LONG).await;

@@ -1,9 +1,10 @@
 //! The embedded store as its users meet it: real files, real processes, real deaths.
 //!
-//! The rules are checked by the conformance suite, and the backend by `sqlite_backend`; here is what only workers in
+//! The rules are checked by the conformance suite, and the backend by `backend`; here is what only workers in
 //! real processes can show.
 #![cfg(all(feature = "sqlite", target_os = "linux"))]
 
+mod backend;
 mod child;
 mod deaths;
 mod endings;
@@ -21,6 +22,7 @@ use tenure_core::{
     Answer, Call, Claimed, Closing, Grant, Label, LeaseId, Leave, Leaving, Metadata, Moment, Namespace,
     Released, Request, ResourceName, Said, Seq, StoreTime, Tickets, Waiting, Want,
 };
+use testkit::TempDir;
 
 /// A lease that does not run out while a test looks elsewhere.
 const LONG: Duration = Duration::from_secs(60);
@@ -31,26 +33,25 @@ const BRIEF: Duration = Duration::from_millis(1200);
 /// Nothing here should ever take so long.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A folder that goes with the test.
-struct Folder(PathBuf);
+/// A folder that goes with the test, and the path of a database in it.
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("tenure-sqlite-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).expect("a folder");
-        Self(path)
+    pub(crate) fn new() -> Self {
+        Self(testkit::folder())
     }
 
-    fn file(&self) -> PathBuf {
-        self.0.join("tenure.db")
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
     }
-}
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+    pub(crate) fn file(&self) -> PathBuf {
+        self.path().join("tenure.db")
+    }
+
+    /// The folder for lock files and sockets.
+    pub(crate) fn beside(&self) -> PathBuf {
+        self.path().join("tenure.db-tenure")
     }
 }
 
@@ -60,12 +61,12 @@ fn open(path: &Path) -> SqliteStore {
 
 /// The lock files of leases.
 fn lock_files(folder: &Folder) -> Vec<PathBuf> {
-    files(&folder.0.join("tenure.db-tenure"), "lock")
+    files(&folder.beside(), "lock")
 }
 
 /// The sockets of those who listen.
 fn sockets(folder: &Folder) -> usize {
-    let folders = std::fs::read_dir(folder.0.join("tenure.db-tenure")).expect("the folder");
+    let folders = std::fs::read_dir(folder.beside()).expect("the folder");
     let folders = folders.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir());
     folders.map(|folder| files(&folder, "sock").len()).sum()
 }

@@ -1,4 +1,4 @@
-//! Opening a store: where there is none, on a full disk, after a reboot. What is refused: `sqlite_backend`.
+//! Opening a store: where there is none, on a full disk, after a reboot. What is refused: `backend`.
 
 use super::child::Process;
 use super::*;
@@ -29,7 +29,7 @@ async fn whoever_looks_at_a_file_in_which_nothing_stands_finds_nothing_and_makes
 
 /// What lies in the folder, in order.
 fn names(folder: &Folder) -> Vec<String> {
-    let entries = std::fs::read_dir(&folder.0).expect("a folder");
+    let entries = std::fs::read_dir(folder.path()).expect("a folder");
     let mut names: Vec<String> =
         entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
     names.sort();
@@ -84,11 +84,11 @@ async fn leases_of_another_boot_are_dead_only_by_their_locks() {
 #[tokio::test]
 async fn looking_for_a_store_that_is_not_there_makes_none() {
     let folder = Folder::new();
-    for path in [folder.file(), folder.0.join("missing/tenure.db")] {
+    for path in [folder.file(), folder.path().join("missing/tenure.db")] {
         let url = format!("sqlite:{}", path.display());
         assert!(tenure::admin::Admin::find(&url, "tenure").await.expect("an answer").is_none());
     }
-    assert_eq!(std::fs::read_dir(&folder.0).expect("a folder").count(), 0);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
     assert!(
         tenure::admin::Admin::find("memory:nobody-uses-it", "tenure").await.expect("an answer").is_none()
     );

@@ -204,7 +204,7 @@ async fn without_proofs_another_file_grants_nothing_either_while_an_owner_trusts
 async fn without_proofs_another_file_grants_nothing_while_the_work_of_the_dead_may_go_on() {
     for is_empty in [true, false] {
         let folder = Folder::new();
-        let backup = folder.0.join("backup.db");
+        let backup = folder.path().join("backup.db");
         drop(open(&backup));
         let mut child = Process::start("owner without proof", &folder.file());
         child.kill();
@@ -213,7 +213,7 @@ async fn without_proofs_another_file_grants_nothing_while_the_work_of_the_dead_m
             false => std::fs::rename(&backup, folder.file()).expect("another file"),
         }
         for log in ["tenure.db-wal", "tenure.db-shm"] {
-            std::fs::remove_file(folder.0.join(log)).expect("it was there");
+            std::fs::remove_file(folder.path().join(log)).expect("it was there");
         }
 
         let opened_at = Instant::now();
@@ -239,15 +239,15 @@ async fn a_file_that_cannot_be_looked_at_costs_no_lease() {
     let store = open(&folder.file());
     let mut owner = Asker::opened(&store, "owner", LONG).await;
     owner.granted("job").await;
-    let away = folder.0.with_extension("away");
+    let away = folder.path().with_extension("away");
 
     // A path that leads nowhere, for ever.
-    std::fs::rename(&folder.0, &away).expect("moved");
-    std::os::unix::fs::symlink(&folder.0, &folder.0).expect("a link to itself");
+    std::fs::rename(folder.path(), &away).expect("moved");
+    std::os::unix::fs::symlink(folder.path(), folder.path()).expect("a link to itself");
     let error = owner.ask(Call::Renew).await.expect_err("nobody knows");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    std::fs::remove_file(&folder.0).expect("the link goes");
-    std::fs::rename(&away, &folder.0).expect("moved back");
+    std::fs::remove_file(folder.path()).expect("the link goes");
+    std::fs::rename(&away, folder.path()).expect("moved back");
 
     assert!(matches!(owner.said(Call::Renew).await, Said::Kept { .. }));
 }

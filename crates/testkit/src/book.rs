@@ -1,33 +1,34 @@
-//! The books: what each worker writes down of its ownerships, so that a `kill -9` leaves what it wrote.
+//! Books: what each worker writes down about its ownerships. A `kill -9` leaves what was written.
 //!
 //! One file per process, one line per event, one `write` per line. Times are microseconds of CLOCK_BOOTTIME, which is one
 //! clock for the whole host. A time is read *before* the check that it stands for: whoever holds after it held at it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// A point in time on the host's clock, in microseconds.
-pub(crate) type Micros = u64;
-
-pub(crate) fn now() -> Micros {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    u64::try_from(time.tv_sec).expect("after boot") * 1_000_000
-        + u64::try_from(time.tv_nsec / 1000).expect("positive")
-}
+use crate::Micros;
 
 /// Where a worker writes.
 #[derive(Debug)]
-pub(crate) struct Book(File);
+pub struct Book(File);
 
 impl Book {
     /// A new book of this name.
-    pub(crate) fn begin(folder: &Path, name: &str) -> Self {
+    ///
+    /// # Panics
+    /// If there is one already.
+    #[must_use]
+    pub fn begin(folder: &Path, name: &str) -> Self {
         let mut options = OpenOptions::new();
         Self(options.append(true).create_new(true).open(path(folder, name)).expect("a new book"))
     }
 
-    pub(crate) fn write(&self, line: Line) {
+    /// Adds a line.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn write(&self, line: Line) {
         let text = match line {
             Line::Begin { at, ticket, term, token } => format!("begin {at} {ticket} {term} {token}\n"),
             Line::Held { at, token } => format!("held {at} {token}\n"),
@@ -42,25 +43,51 @@ impl Book {
 
 /// What a worker says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub enum Line {
     /// The start callback was called, and the ownership held at this time.
-    Begin { at: Micros, ticket: u32, term: u64, token: u64 },
+    Begin {
+        /// When it held.
+        at: Micros,
+        /// Which ticket.
+        ticket: u32,
+        /// The ownership's term.
+        term: u64,
+        /// The ownership's token.
+        token: u64,
+    },
     /// It still held at this time.
-    Held { at: Micros, token: u64 },
+    Held {
+        /// When it held.
+        at: Micros,
+        /// The ownership's token.
+        token: u64,
+    },
     /// It did not hold any more when it looked after this time.
-    End { at: Micros, token: u64 },
+    End {
+        /// When it looked.
+        at: Micros,
+        /// The ownership's token.
+        token: u64,
+    },
     /// The cleanup was over at this time.
-    Cleanup { at: Micros },
+    Cleanup {
+        /// When.
+        at: Micros,
+    },
 }
 
 /// What stands in a book so far. A line that was not finished says nothing.
-pub(crate) fn read(folder: &Path, name: &str) -> Vec<Line> {
+///
+/// # Panics
+/// If something else stands there.
+#[must_use]
+pub fn read(folder: &Path, name: &str) -> Vec<Line> {
     let text = std::fs::read_to_string(path(folder, name)).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(parse).collect()
 }
 
-fn path(folder: &Path, name: &str) -> std::path::PathBuf {
+fn path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.book"))
 }
 

@@ -14,37 +14,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
 use tenure::store::SqliteBackend;
 use tenure::store::backend::{
     Backend, Change, Commits, Committed, HistoryEntry, Put, Signal, Snapshot, Stored, Text, Witness,
 };
 use tenure_core::{Incarnation, Key, LeaseId, Namespace, ResourceName, Version};
 
+use crate::sqlite::Folder;
+
 /// Nothing here should ever take so long.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// A folder that goes with the test, and the path of a database in it.
-struct Folder(TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a folder"))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn file(&self) -> PathBuf {
-        self.path().join("tenure.db")
-    }
-
-    /// The folder for lock files and sockets.
-    fn beside(&self) -> PathBuf {
-        self.path().join("tenure.db-tenure")
-    }
-}
 
 fn open(path: &Path) -> SqliteBackend {
     SqliteBackend::open(path, &Namespace::default()).expect("the store opens")

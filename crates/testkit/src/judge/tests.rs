@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use testkit::metronome::Lateness;
-
-use super::book::{Line, Micros};
-use super::checker::{Fault, Granted, Rules, check};
+use super::{Fault, Granted, Rules, check};
+use crate::Micros;
+use crate::book::Line;
+use crate::metronome::Lateness;
 
 #[test]
 fn books_in_order_have_no_fault() {

@@ -4,52 +4,67 @@
 //! ownerships last longer; so whatever overlaps here did overlap.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
-use testkit::metronome::Lateness;
+use crate::Micros;
+use crate::book::{Line, read};
+use crate::metronome::Lateness;
 
-use super::book::{Line, Micros};
+#[cfg(test)]
+mod tests;
 
 /// A hand-over is a few steps, and each may be as late as the machine.
-pub(crate) const STEPS: u32 = 10;
+pub const STEPS: u32 = 10;
 
 /// An ownership, as far as its worker could write of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Interval {
-    pub(crate) worker: String,
-    pub(crate) ticket: u32,
-    pub(crate) term: u64,
-    pub(crate) token: u64,
-    pub(crate) first: Micros,
-    pub(crate) last: Micros,
+pub struct Interval {
+    /// Whose.
+    pub worker: String,
+    /// Which ticket.
+    pub ticket: u32,
+    /// Its term.
+    pub term: u64,
+    /// Its token.
+    pub token: u64,
+    /// When it held for the first time that is known.
+    pub first: Micros,
+    /// And for the last.
+    pub last: Micros,
 }
 
 /// A grant, as the store's history tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Granted {
-    pub(crate) worker: String,
-    pub(crate) ticket: u32,
-    pub(crate) term: u64,
-    pub(crate) token: u64,
+pub struct Granted {
+    /// To whom.
+    pub worker: String,
+    /// Which ticket.
+    pub ticket: u32,
+    /// Its term.
+    pub term: u64,
+    /// Its token.
+    pub token: u64,
 }
 
 /// What the books are held against.
 #[derive(Clone, Debug)]
-pub(crate) struct Rules {
-    pub(crate) tickets: u32,
+pub struct Rules {
+    /// How many tickets the resource has.
+    pub tickets: u32,
     /// All grants of the resource, in the order of the store.
-    pub(crate) grants: Vec<Granted>,
+    pub grants: Vec<Granted>,
     /// Workers that were ended, and so may have won without writing it down.
-    pub(crate) ended: BTreeSet<String>,
+    pub ended: BTreeSet<String>,
     /// How long a ticket may be without an owner while others wait.
-    pub(crate) within: Duration,
+    pub within: Duration,
     /// And by how much the machine itself was late meanwhile.
-    pub(crate) late: Lateness,
+    pub late: Lateness,
 }
 
 /// What must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// Two held one ticket at once.
     SameTicket(Interval, Interval),
     /// More than K held at this time.
@@ -70,44 +85,64 @@ pub(crate) enum Fault {
 
 /// What the books say, if they are in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Findings {
-    pub(crate) intervals: usize,
+pub struct Findings {
+    /// How many ownerships there were.
+    pub intervals: usize,
     /// After which ownership, for how long its ticket had no owner.
-    pub(crate) gaps: BTreeMap<u64, Duration>,
+    pub gaps: BTreeMap<u64, Duration>,
 }
 
-/// Judges all books, by the names of their workers.
-pub(crate) fn check(books: &BTreeMap<String, Vec<Line>>, rules: &Rules) -> Result<Findings, Vec<Fault>> {
-    let mut faults = Vec::new();
-    let mut intervals = Vec::new();
-    let mut started = BTreeSet::new();
-    for (worker, lines) in books {
-        intervals.extend(intervals_of(worker, lines));
-        faults.extend(untidy(worker, lines));
-        started.extend(lines.iter().filter_map(|line| match line {
-            Line::Begin { token, .. } | Line::End { token, .. } => Some(*token),
-            Line::Held { .. } | Line::Cleanup { .. } => None,
-        }));
-    }
-    intervals.sort_by_key(|interval| interval.first);
-    let mut findings = Findings { intervals: intervals.len(), ..Findings::default() };
+/// The books of some workers, by their names.
+pub type Books = BTreeMap<String, Vec<Line>>;
 
-    faults.extend(crowds(&intervals, rules.tickets));
-    for ticket in 0..rules.tickets {
-        let owners: Vec<&Interval> = intervals.iter().filter(|interval| interval.ticket == ticket).collect();
-        for (before, after) in owners.iter().zip(owners.iter().skip(1)) {
-            if after.first <= before.last {
-                faults.push(Fault::SameTicket((*before).clone(), (*after).clone()));
-            }
-            if after.token <= before.token || after.term <= before.term {
-                faults.push(Fault::Backwards((*before).clone(), (*after).clone()));
-            }
-            let gap = Duration::from_micros(after.first.saturating_sub(before.last));
-            if gap > rules.within + rules.late.within(before.last, after.first) * STEPS {
-                faults.push(Fault::Late(gap, (*before).clone(), (*after).clone()));
-            }
-            findings.gaps.insert(before.token, gap);
+/// Reads the books of these workers.
+#[must_use]
+pub fn books<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> Books {
+    names.into_iter().map(|name| (name.to_owned(), read(folder, name))).collect()
+}
+
+/// All ownerships, in the order of their beginnings.
+#[must_use]
+pub fn intervals(books: &Books) -> Vec<Interval> {
+    let mut intervals: Vec<Interval> =
+        books.iter().flat_map(|(worker, lines)| intervals_of(worker, lines)).collect();
+    intervals.sort_by_key(|interval| interval.first);
+    intervals
+}
+
+/// What must not be, whatever became of the store: more than K at once, one ticket twice, a token that does not rise.
+#[must_use]
+pub fn overlaps(intervals: &[Interval], tickets: u32) -> Vec<Fault> {
+    let mut faults = crowds(intervals, tickets);
+    for (before, after) in successions(intervals) {
+        if after.first <= before.last {
+            faults.push(Fault::SameTicket(before.clone(), after.clone()));
         }
+        if after.token <= before.token {
+            faults.push(Fault::Backwards(before.clone(), after.clone()));
+        }
+    }
+    faults
+}
+
+/// Judges all books against the store's history.
+///
+/// # Errors
+/// What must not be.
+pub fn check(books: &Books, rules: &Rules) -> Result<Findings, Vec<Fault>> {
+    let intervals = intervals(books);
+    let mut findings = Findings { intervals: intervals.len(), ..Findings::default() };
+    let mut faults = overlaps(&intervals, rules.tickets);
+    faults.extend(books.iter().filter_map(|(worker, lines)| untidy(worker, lines)));
+    for (before, after) in successions(&intervals) {
+        if after.term <= before.term && after.token > before.token {
+            faults.push(Fault::Backwards(before.clone(), after.clone()));
+        }
+        let gap = Duration::from_micros(after.first.saturating_sub(before.last));
+        if gap > rules.within + rules.late.within(before.last, after.first) * STEPS {
+            faults.push(Fault::Late(gap, before.clone(), after.clone()));
+        }
+        findings.gaps.insert(before.token, gap);
     }
     faults.extend(misnumbered(&rules.grants));
     let of_store: BTreeSet<_> =
@@ -115,9 +150,23 @@ pub(crate) fn check(books: &BTreeMap<String, Vec<Line>>, rules: &Rules) -> Resul
     let unknown =
         |own: &&Interval| !of_store.contains(&(own.worker.as_str(), own.ticket, own.term, own.token));
     faults.extend(intervals.iter().filter(unknown).cloned().map(Fault::NotGranted));
+    let started: BTreeSet<u64> = books.values().flatten().filter_map(started).collect();
     let idle = |grant: &&Granted| !started.contains(&grant.token) && !rules.ended.contains(&grant.worker);
     faults.extend(rules.grants.iter().filter(idle).cloned().map(Fault::NeverStarted));
     if faults.is_empty() { Ok(findings) } else { Err(faults) }
+}
+
+fn started(line: &Line) -> Option<u64> {
+    match line {
+        Line::Begin { token, .. } | Line::End { token, .. } => Some(*token),
+        Line::Held { .. } | Line::Cleanup { .. } => None,
+    }
+}
+
+/// Each ownership of a ticket, and the next one of the same ticket.
+fn successions(intervals: &[Interval]) -> Vec<(&Interval, &Interval)> {
+    let mut latest: BTreeMap<u32, &Interval> = BTreeMap::new();
+    intervals.iter().filter_map(|own| Some((latest.insert(own.ticket, own)?, own))).collect()
 }
 
 fn intervals_of(worker: &str, lines: &[Line]) -> Vec<Interval> {
