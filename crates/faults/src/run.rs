@@ -39,11 +39,18 @@ pub(crate) struct Row {
     pub(crate) lost: Vec<String>,
     /// For which part of the time somebody waited for a processor.
     pub(crate) stalled: f64,
+    /// Whether some thread was late by more than a margin.
+    pub(crate) was_late: bool,
+    /// How often all rounds were played before and proved nothing.
+    pub(crate) inconclusive: u32,
     pub(crate) took: Duration,
 }
 
 /// Where somebody waited for a processor for more than this part of the time, nothing is said of what was late.
 const BUSY: f64 = 0.8;
+
+/// How often the rounds of one fault may prove nothing because the machine stalled. After that they count as failed.
+const MOST_INCONCLUSIVE: u32 = 2;
 
 impl Row {
     /// What must not be, in words.
@@ -56,6 +63,19 @@ impl Row {
     /// Whether the machine had so much to do that lateness proves nothing.
     pub(crate) fn is_busy(&self) -> bool {
         self.stalled > BUSY
+    }
+
+    /// Whether all that is wrong can come from a machine that held up a worker for longer than its margin. Nothing can make two
+    /// hold at once, or a token fall.
+    fn is_inconclusive(&self) -> bool {
+        let Verdict { overlaps, regressions, late, slow, control, .. } = &self.verdict;
+        let lost_is_explained = self.lost.is_empty() || *slow > 0;
+        let late_is_explained = late.is_empty() || self.was_late || self.is_busy();
+        overlaps.is_empty()
+            && regressions.is_empty()
+            && *control > 0
+            && lost_is_explained
+            && late_is_explained
     }
 
     pub(crate) fn is_good(&self) -> bool {
@@ -134,7 +154,7 @@ fn on(wish: &Wish, outcome: &mut Outcome) -> Result<(), Failure> {
     outcome.version = ground.version();
     let mut stage = Stage::set(ground, cast)?;
     for fault in wish.faults.iter().filter(|fault| fault.is_beside_the_point(kind).is_none()) {
-        let row = play(&mut stage, *fault, wish, &mut progress)?;
+        let row = play_again(&mut stage, *fault, wish, &mut progress)?;
         for broken in row.broken() {
             eprintln!("faults: {} on {}: {broken}", fault.name(), kind.name());
         }
@@ -158,6 +178,17 @@ fn on(wish: &Wish, outcome: &mut Outcome) -> Result<(), Failure> {
     outcome.took = began.elapsed();
     progress.end();
     Ok(())
+}
+
+/// All rounds of one fault, once more if they prove nothing.
+fn play_again(stage: &mut Stage, fault: Fault, wish: &Wish, progress: &mut Progress) -> Result<Row, Failure> {
+    let mut row = play(stage, fault, wish, progress)?;
+    while !row.is_good() && row.is_inconclusive() && row.inconclusive < MOST_INCONCLUSIVE {
+        let inconclusive = row.inconclusive + 1;
+        progress.say(&format!("{}: the machine stalled, again", fault.name()));
+        row = Row { inconclusive, ..play(stage, fault, wish, progress)? };
+    }
+    Ok(row)
 }
 
 /// All rounds of one fault.
@@ -206,7 +237,10 @@ fn play(stage: &mut Stage, fault: Fault, wish: &Wish, progress: &mut Progress) -
     if let (Some(last), 1..) = (lost.last_mut(), verdict.slow) {
         last.push_str(&format!("; the machine held up {} writes for longer than the margin", verdict.slow));
     }
-    Ok(Row { kind, fault, rounds, verdict, lost, stalled, took: began.elapsed() })
+    // As in `Timing::new`.
+    let was_late = late.worst() > stage.fleet.cast.ttl / 10;
+    let took = began.elapsed();
+    Ok(Row { kind, fault, rounds, verdict, lost, stalled, was_late, inconclusive: 0, took })
 }
 
 /// The newest token of each resource.
@@ -281,5 +315,37 @@ impl Progress {
         if self.is_terminal {
             eprint!("\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(verdict: Verdict, lost: usize, was_late: bool) -> Row {
+        Row {
+            kind: StoreKind::Sqlite,
+            fault: Fault::ALL[0],
+            rounds: Vec::new(),
+            verdict: Verdict { control: 1, ..verdict },
+            lost: vec![String::new(); lost],
+            stalled: 0.0,
+            was_late,
+            inconclusive: 0,
+            took: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_stall_excuses_what_was_late_and_never_an_overlap() {
+        let late = || Verdict { late: vec![String::new()], ..Verdict::default() };
+        let slow = || Verdict { slow: 1, ..Verdict::default() };
+        let overlap = Verdict { overlaps: vec![String::new()], ..slow() };
+        let falls = Verdict { regressions: vec![String::new()], ..slow() };
+
+        assert!(row(late(), 0, true).is_inconclusive() && !row(late(), 0, false).is_inconclusive());
+        assert!(row(slow(), 1, true).is_inconclusive());
+        assert!(!row(Verdict::default(), 1, true).is_inconclusive(), "no write was held up");
+        assert!(!row(overlap, 0, true).is_inconclusive() && !row(falls, 0, true).is_inconclusive());
     }
 }

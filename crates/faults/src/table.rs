@@ -90,9 +90,13 @@ fn line(words: String, row: &Row) -> [String; HEADS.len()] {
         0 => row.lost.len().to_string(),
         refused => format!("{} ({refused} refused)", row.lost.len()),
     };
+    let rounds = match row.inconclusive {
+        0 => row.rounds.len().to_string(),
+        times => format!("{} (played {} times)", row.rounds.len(), times + 1),
+    };
     [
         words,
-        row.rounds.len().to_string(),
+        rounds,
         row.rounds.iter().map(|round| round.blows).sum::<u32>().to_string(),
         verdict.ownerships.to_string(),
         verdict.overlaps.len().to_string(),
@@ -155,6 +159,7 @@ fn of_row(outcome: &Outcome, row: &Row) -> Value {
         "token_regressions": verdict.regressions,
         "late": verdict.late,
         "busy": row.is_busy(),
+        "inconclusive": row.inconclusive,
         "slow_writes": verdict.slow,
         "longest_vacancy_ms": longest.map(|(longest, _)| millis(longest)),
         "bound_ms": longest.map(|(_, bound)| millis(bound)),
