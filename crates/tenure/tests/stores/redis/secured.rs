@@ -8,7 +8,7 @@ use tenure::store::{Begin, Holder, JobAct, JobOutcome, JobSaid, JobStep, Payload
 use testkit::redis::Tls;
 
 /// An authority, and a certificate of it for `host`.
-fn certificates(folder: &Path, host: &str) -> Tls {
+pub(super) fn certificates(folder: &Path, host: &str) -> Tls {
     let mut params = CertificateParams::new(vec![]).expect("parameters");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority =

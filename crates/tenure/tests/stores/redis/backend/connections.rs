@@ -54,7 +54,7 @@ async fn a_request_does_not_queue_behind_many_that_hang() {
     let before = proxy.accepted();
     let one_more = backend.clone();
     tasks.spawn(async move { one_more.read(&[Key::Meta]).await.map(drop) });
-    until("it has a connection of its own", || proxy.accepted() > before).await;
+    until(|| proxy.accepted() > before).await;
 
     proxy.set(Link::Pass);
     tasks.join_all().await.into_iter().for_each(|answer| answer.expect("an answer"));
@@ -95,7 +95,7 @@ async fn a_request_that_comes_late_changes_nothing() {
     apply(&direct, creation(resource("a"), "first")).await;
     proxy.set(Link::Pass);
 
-    until("the late request has come", || {
+    until(|| {
         // Its connection is closed once it was answered.
         server.command(&["CLIENT", "LIST"]).text().lines().count() <= 3
     })
@@ -261,7 +261,7 @@ async fn the_node_that_has_the_keys_is_found_and_left_when_it_is_gone() {
     let mut owner = Options::new().cluster().start();
     let other = Options::new().cluster_without_slots().start();
     other.command(&["CLUSTER", "MEET", "127.0.0.1", &owner.port().to_string()]);
-    until("they have met", || other.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")).await;
+    until(|| other.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")).await;
     let backend = open(&other.url()).await;
     apply(&backend, creation(resource("a"), "a")).await;
     assert_eq!(owner.command(&["HGET", "{tenure}:resource/a", "value"]).text(), "a");

@@ -46,7 +46,7 @@ async fn no_log_line_contains_what_records_signals_and_urls_do() {
         tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(|| Lines).finish();
     tracing::subscriber::set_global_default(subscriber).expect("no other subscriber");
     let folder = tempfile::tempdir().expect("a folder");
-    let tls = secured::certificates(folder.path(), "localhost");
+    let tls = crate::redis::secured::certificates(folder.path(), "localhost");
     let server = Options::new().tls(tls.clone()).set("requirepass", "hushed-password").start();
     let url =
         format!("rediss://:hushed-password@localhost:{}?ca={}", server.tls_port(), tls.authority.display());

@@ -21,6 +21,9 @@ use tenure::{Error, ErrorKind};
 use tenure_core::{Key, ResourceName, Version, Window};
 use testkit::redis::{Options, Redis};
 use testkit::resp::Reply;
+use testkit::until;
+
+use super::chain;
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -110,24 +113,4 @@ async fn history(backend: &RedisBackend, of: Option<&str>, most: usize) -> Vec<S
 
 async fn hear(signals: &mut Signals) -> Heard {
     tokio::time::timeout(PATIENCE, signals.recv()).await.expect("soon").expect("a signal")
-}
-
-/// The whole chain of an error, as a log would show it.
-fn chain(error: &Error) -> String {
-    let mut text = format!("{error} {error:?}");
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
-}
-
-/// Waits until `happened` says so, and lets other tasks run meanwhile.
-async fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let latest = tokio::time::Instant::now() + PATIENCE;
-    while !happened() {
-        assert!(tokio::time::Instant::now() < latest, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }

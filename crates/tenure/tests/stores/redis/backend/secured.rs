@@ -1,30 +1,7 @@
 //! TLS, passwords and rights.
 
 use super::*;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use std::path::{Path, PathBuf};
-use testkit::redis::Tls;
-
-/// An authority, and a certificate of it for `host`.
-pub(super) fn certificates(folder: &Path, host: &str) -> Tls {
-    let mut params = CertificateParams::new(vec![]).expect("parameters");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority =
-        CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority");
-    let key = KeyPair::generate().expect("a key");
-    let params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
-    let certificate = params.signed_by(&key, &authority).expect("a certificate");
-    let write = |name: &str, text: String| -> PathBuf {
-        let path = folder.join(name);
-        std::fs::write(&path, text).expect("a file");
-        path
-    };
-    Tls {
-        certificate: write("server.pem", certificate.pem()),
-        key: write("server.key", key.serialize_pem()),
-        authority: write("ca.pem", authority.pem()),
-    }
-}
+use crate::redis::secured::certificates;
 
 #[tokio::test]
 async fn tls_works_with_the_authority_that_the_url_names_and_is_verified() {
@@ -105,8 +82,7 @@ async fn with_the_least_rights_everything_works() {
 
     use_everything(&backend).await.unwrap_or_else(|error| panic!("{}", chain(&error)));
 
-    until("the channel is forgotten", || server.command(&["PUBSUB", "CHANNELS"]) == Reply::List(Vec::new()))
-        .await;
+    until(|| server.command(&["PUBSUB", "CHANNELS"]) == Reply::List(Vec::new())).await;
     assert_eq!(server.command(&["ACL", "LOG"]), Reply::List(Vec::new()));
     assert_eq!(server.command(&["XLEN", HISTORY]), Reply::Number(10_000));
 }

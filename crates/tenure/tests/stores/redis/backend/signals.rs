@@ -69,10 +69,8 @@ async fn a_channel_that_is_followed_twice_is_heard_once_and_one_that_is_forgotte
 
     subscriptions.forget(&Channel::new("a"));
     subscriptions.forget(&Channel::new("never followed"));
-    until("nobody listens there", || {
-        server.command(&["PUBSUB", "CHANNELS"]) == Reply::List(vec![Reply::Text("{tenure}:b".into())])
-    })
-    .await;
+    until(|| server.command(&["PUBSUB", "CHANNELS"]) == Reply::List(vec![Reply::Text("{tenure}:b".into())]))
+        .await;
     send(&backend, vec![signal(&["a", "b"], "3")]).await;
     let heard = hear(&mut signals).await;
     assert_eq!((heard.channel, heard.text.as_str()), (Channel::new("b"), "3"));
@@ -153,6 +151,5 @@ async fn nobody_listens_any_more_once_both_halves_are_dropped() {
 
     drop((subscriptions, signals));
 
-    until("the connection is closed", || server.command(&["PUBSUB", "CHANNELS"]) == Reply::List(Vec::new()))
-        .await;
+    until(|| server.command(&["PUBSUB", "CHANNELS"]) == Reply::List(Vec::new())).await;
 }
