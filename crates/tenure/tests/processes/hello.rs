@@ -70,7 +70,7 @@ fn the_log_that_workers_leave_who_die_young_stays_small() {
 // req: A2 A5
 #[test]
 fn an_owner_that_is_interrupted_hands_over_and_ends_well() {
-    let mut scene = Scene::new("interrupted", 2);
+    let mut scene = Scene::new(2);
     let first = scene.hears("a first owner");
 
     let interrupted = Instant::now();
