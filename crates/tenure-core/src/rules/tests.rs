@@ -12,6 +12,7 @@ mod leases;
 mod operators;
 mod ownership;
 mod quarantine;
+mod records;
 mod tickets;
 mod world;
 

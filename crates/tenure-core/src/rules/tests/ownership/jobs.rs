@@ -390,6 +390,8 @@ fn the_last_50_records_are_kept_oldest_first_and_a_list_of_all_has_the_latest() 
         |view: &JobView| view.records.iter().map(|record| record.occurrence.as_millis()).collect::<Vec<_>>();
     assert_eq!(occurrences(&store.job_view()), (6..=55).collect::<Vec<_>>());
     assert_eq!(store.job_view().records.len(), JOB_RECORDS);
+    let Some(Value::Runs(runs)) = store.world.value(&Key::Runs(name("job"))) else { panic!("no runs") };
+    assert_eq!(runs.runs.len(), JOB_RECORDS - 1, "the latest run is in the resource");
     assert_eq!(store.job_view().counts.ran, 55);
     let latest = job_view(&name("job"), &store.resource("job"), None).unwrap();
     assert_eq!(occurrences(&latest), [55]);
