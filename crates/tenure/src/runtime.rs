@@ -8,6 +8,7 @@ pub(crate) mod events;
 pub(crate) mod flapping;
 mod health;
 mod peers;
+pub(crate) mod process;
 pub(crate) mod slim;
 pub(crate) mod subscription;
 pub(crate) mod telemetry;

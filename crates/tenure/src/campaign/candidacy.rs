@@ -36,13 +36,13 @@ impl Entered {
         let (to, signals) = slim::channel();
         let sent = worker.commands.send(Command::Enter(wanted, seat.clone(), to));
         let entered = Self { resource, seat, worker, signals, has_left: false };
-        sent.map_err(|_| Error::refused("the worker has been shut down"))?;
-        Ok(entered)
+        sent.map(|()| entered)
     }
 
     /// What the driver says next; nothing when the campaign is over.
     pub(crate) async fn signal(&mut self) -> Option<Signal> {
-        let signal = self.signals.recv().await;
+        // In a forked child there is no driver that could say anything.
+        let signal = if self.worker.commands.check().is_ok() { self.signals.recv().await } else { None };
         self.has_left = signal.is_none();
         signal
     }
@@ -63,11 +63,7 @@ impl Entered {
 
     /// Waits until the campaign has left, whose work has ended with it; the driver limits how long.
     pub(crate) async fn has_departed(&mut self) {
-        while let Some(signal) = self.signal().await {
-            if let Signal::Overdue = signal {
-                return;
-            }
-        }
+        while self.signal().await.is_some() {}
     }
 
     /// Waits until the campaign has left, but not for a store that does not answer.

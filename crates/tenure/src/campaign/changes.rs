@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 use crate::campaign::state::Change;
+use crate::runtime::process::Owned;
 
 /// A stream of what happens to a campaign, or to a [job](crate::Worker::cron).
 #[derive(Debug)]
@@ -33,12 +34,12 @@ impl<C> futures_core::Stream for Changes<C> {
 #[derive(Debug)]
 pub(crate) struct Listeners<C = Change> {
     /// None when nothing happens any more.
-    all: Mutex<Option<Vec<mpsc::UnboundedSender<C>>>>,
+    all: Owned<Mutex<Option<Vec<mpsc::UnboundedSender<C>>>>>,
 }
 
 impl<C> Default for Listeners<C> {
     fn default() -> Self {
-        Self { all: Mutex::new(Some(Vec::new())) }
+        Self { all: Owned::new(Mutex::new(Some(Vec::new()))) }
     }
 }
 
@@ -46,8 +47,8 @@ impl<C> Listeners<C> {
     /// One more, from now on. Who comes after the end hears that it is over.
     pub(crate) fn listen(&self) -> Changes<C> {
         let (to, changes) = mpsc::unbounded_channel();
-        if let Some(all) = self.all().as_mut() {
-            all.push(to);
+        if let Some(mut all) = self.all() {
+            all.iter_mut().for_each(|all| all.push(to.clone()));
         }
         Changes { changes }
     }
@@ -56,18 +57,21 @@ impl<C> Listeners<C> {
     where
         C: Clone,
     {
-        if let Some(all) = self.all().as_mut() {
-            all.retain(|to| to.send(change.clone()).is_ok());
+        if let Some(mut all) = self.all() {
+            all.iter_mut().for_each(|all| all.retain(|to| to.send(change.clone()).is_ok()));
         }
     }
 
     /// Nothing happens any more.
     pub(crate) fn end(&self) {
-        *self.all() = None;
+        if let Some(mut all) = self.all() {
+            *all = None;
+        }
     }
 
-    fn all(&self) -> MutexGuard<'_, Option<Vec<mpsc::UnboundedSender<C>>>> {
+    /// Nothing in a forked child: another thread of the parent may have been changing it.
+    fn all(&self) -> Option<MutexGuard<'_, Option<Vec<mpsc::UnboundedSender<C>>>>> {
         // No step of it can be left half done.
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.get().ok().map(|all| all.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -22,8 +22,6 @@ pub(crate) enum Signal {
     StopHard,
     /// A claim has to wait.
     Waiting,
-    /// The work and the campaign have ended, but the store does not say so.
-    Overdue,
 }
 
 /// What happens to a campaign, as its [`changes`](crate::Campaign::changes) tell.
@@ -34,6 +32,9 @@ pub enum Change {
     Acquired(Grant),
     /// It has to stop, or has lost what it owned ([`EndReason::is_gentle`] tells which).
     Ended(Grant, EndReason),
+    /// The work did not end although it was told to, also by force. The worker does not compete for the resource again while
+    /// it runs. See [`OnOverdue`](crate::OnOverdue).
+    Overdue(Grant),
     /// It waits, and why.
     Waiting(Waiting),
     /// The resource has changed its owner so many times `within` the span that the worker was given, which is too
@@ -197,6 +198,9 @@ impl Seat {
 
     /// How long the ownership under `token` is still protected from the next one.
     pub(crate) fn remaining(&self, token: Token) -> Duration {
+        if !self.page.is_here() {
+            return Duration::ZERO;
+        }
         let latest = *self.latest();
         match latest.filter(|latest| latest.grant.token == token).map(|latest| latest.protection) {
             Some(Protection::Lease) => self.page.protected_for(self.clocks.now()),
@@ -207,13 +211,18 @@ impl Seat {
 
     /// The work of the present ownership, if that holds. Whoever does a part of it keeps this meanwhile.
     pub(crate) fn present(&self) -> Option<Arc<Stint>> {
+        // First, so that a forked child takes no lock.
+        if !self.owns() {
+            return None;
+        }
         let stint = self.stint.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
         self.holds(stint.grant.token).then_some(stint)
     }
 
     /// Waits for the end of the ownership under `token`.
     pub(crate) async fn lost(&self, token: Token) -> EndReason {
-        loop {
+        // A forked child owns nothing, and nobody would tell it.
+        while self.page.is_here() {
             // Before the look, so that no change is missed.
             let changed = self.changed.notified();
             match *self.latest() {
@@ -224,6 +233,7 @@ impl Seat {
             }
             changed.await;
         }
+        EndReason::Expired
     }
 
     pub(crate) fn listen(&self) -> Changes {
@@ -237,7 +247,9 @@ impl Seat {
     pub(crate) fn give_up(&self, token: Token) {
         // Another token: that ownership is over already.
         let _other = self.token.compare_exchange(token.0, 0, Ordering::AcqRel, Ordering::Acquire);
-        self.is_done(token);
+        if self.page.is_here() {
+            self.is_done(token);
+        }
     }
 
     // ---- written by the driver -----------------------------------------------------------------------------
@@ -271,6 +283,12 @@ impl Seat {
             Protection::Lease => protected_until.map_or(Protection::Over, Protection::Until),
             known => known,
         });
+    }
+
+    /// The work of the ownership under `token` ignores that it is to stop.
+    pub(crate) fn overdue(&self, token: Token) {
+        let latest = (*self.latest()).filter(|latest| latest.grant.token == token);
+        latest.into_iter().for_each(|latest| self.publish(Change::Overdue(latest.grant)));
     }
 
     /// The work of the ownership under `token` has ended, and the next one may begin.
@@ -311,6 +329,7 @@ mod tests {
 
     use super::*;
     use crate::runtime::clock::ManualClock;
+    use crate::runtime::engine::Commands;
 
     fn announcer() -> Announcer {
         let (worker, resource) = (Label::new("w").expect("a label"), ResourceName::new("r").expect("a name"));
@@ -320,7 +339,7 @@ mod tests {
     fn stint(token: u64) -> Arc<Stint> {
         let (commands, _) = tokio::sync::mpsc::unbounded_channel();
         let grant = Grant { ticket: Ticket(0), term: Term(token), token: Token(token) };
-        Stint::new(ResourceName::new("r").expect("a name"), grant, commands)
+        Stint::new(ResourceName::new("r").expect("a name"), grant, Commands::new(commands))
     }
 
     // req: E8
@@ -362,11 +381,12 @@ mod tests {
         let clocks = Clocks::ByHand(hand.clone());
         let seat = Seat::new(page.clone(), clocks.clone(), announcer());
         let second = Duration::from_secs(1);
-        page.trust(clocks.now() + second, clocks.now() + second * 3);
+        let protected_until = clocks.now() + second * 3;
+        page.trust(clocks.now() + second, protected_until);
         seat.begin(&stint(1));
 
         hand.advance(second * 2);
-        seat.outlives_lease(Some(page.protected_until()));
+        seat.outlives_lease(Some(protected_until));
         seat.end(Token(1), EndReason::Expired);
         page.trust(clocks.now() + second * 10, clocks.now() + second * 11);
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use tenure_core::{EndReason, Grant, Input, ResourceName};
-use tokio::sync::mpsc;
 
-use crate::runtime::engine::Command;
+use crate::runtime::engine::{Command, Commands};
 
 /// Whoever does a part of the work keeps one of these (shared) for as long as it does. When the last one is
 /// dropped, wherever and for whatever reason, the driver learns that the work has ended; not before may the ticket
@@ -14,17 +13,13 @@ use crate::runtime::engine::Command;
 pub(crate) struct Stint {
     pub(crate) resource: ResourceName,
     pub(crate) grant: Grant,
-    pub(crate) commands: mpsc::UnboundedSender<Command>,
+    pub(crate) commands: Commands,
     /// The driver knows already that it has ended.
     is_told: bool,
 }
 
 impl Stint {
-    pub(crate) fn new(
-        resource: ResourceName,
-        grant: Grant,
-        commands: mpsc::UnboundedSender<Command>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(resource: ResourceName, grant: Grant, commands: Commands) -> Arc<Self> {
         Arc::new(Self { resource, grant, commands, is_told: false })
     }
 
