@@ -318,7 +318,7 @@ impl Campaign {
             })
         }));
         let unavailable = || Error::unavailable(format!("cannot read the owners of `{}`", self.resource));
-        self.worker.commands.send(ask).map_err(|_| unavailable())?;
+        self.worker.commands.send(ask)?;
         tokio::select! {
             answer = answered => Ok(answer.map_err(|_| unavailable())??.into_iter().flat_map(|view| view.owners).collect()),
             () = self.worker.sleep(self.worker.timing.ttl() / 3) => Err(unavailable()),
@@ -380,8 +380,11 @@ impl Campaign {
     /// Stopping what has stopped returns at once.
     // req: A3
     pub async fn stop(&self) {
-        self.leave.raise();
-        self.is_over.raised().await;
+        // In a forked child nothing of it runs.
+        if self.worker.commands.check().is_ok() {
+            self.leave.raise();
+            self.is_over.raised().await;
+        }
     }
 
     fn lead(&self, stint: &Stint) -> Lead {

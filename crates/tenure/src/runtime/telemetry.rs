@@ -335,6 +335,7 @@ mod tests {
         one_of_each! { Change:
             Change::Acquired(_) => Change::Acquired(GRANT),
             Change::Ended(..) => Change::Ended(GRANT, EndReason::Expired),
+            Change::Overdue(_) => Change::Overdue(GRANT),
             Change::Waiting(_) => {
                 Change::Waiting(Waiting { ahead: 1, look_again: second, why: WaitReason::Taken })
             },

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use tenure::OnOverdue;
 use testkit::child::{Child, again};
 
 const ROLE: &str = "TENURE_TEST_ROLE";
@@ -71,6 +72,8 @@ fn a_child_plays_its_role() {
             "waits" => super::pauses::waits(&part).await,
             "blocked" => super::pauses::blocked(&part).await,
             "blocked with a beacon" => super::pauses::blocked_with_a_beacon(&part).await,
+            "overdue" => super::pauses::overdue(&part, OnOverdue::Report).await,
+            "overdue, and exits" => super::pauses::overdue(&part, OnOverdue::Exit).await,
             "watches the clock" => super::pauses::watches_the_clock(&part).await,
             "jumps" => super::pauses::jumps(&part).await,
             other => panic!("there is no role {other:?}"),
