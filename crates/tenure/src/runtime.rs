@@ -9,6 +9,5 @@ pub(crate) mod flapping;
 mod health;
 mod peers;
 pub(crate) mod process;
-pub(crate) mod slim;
 pub(crate) mod subscription;
 pub(crate) mod telemetry;

@@ -6,10 +6,9 @@ use tenure_core::{EndReason, Grant, Input, ResourceName, Token};
 
 use crate::Error;
 use crate::campaign::changes::Listeners;
-use crate::campaign::state::{Announcer, Seat, Signal};
+use crate::campaign::state::{Announcer, Seat, Seen, Signal};
 use crate::lead::Lead;
 use crate::runtime::engine::{Command, Wanted};
-use crate::runtime::slim;
 use crate::worker::Inner;
 
 /// A campaign that was begun. Dropping it leaves; the ticket is free when the work has ended, too.
@@ -18,7 +17,7 @@ pub(crate) struct Entered {
     pub(crate) resource: ResourceName,
     pub(crate) seat: Arc<Seat>,
     worker: Arc<Inner>,
-    signals: slim::Receiver<Signal>,
+    seen: Seen,
     has_left: bool,
 }
 
@@ -33,16 +32,14 @@ impl Entered {
                 .map_err(|error| Error::unavailable("cannot map a page").because(error))?,
         };
         worker.reserve(&resource)?;
-        let (to, signals) = slim::channel();
-        let sent = worker.commands.send(Command::Enter(wanted, seat.clone(), to));
-        let entered = Self { resource, seat, worker, signals, has_left: false };
+        let sent = worker.commands.send(Command::Enter(wanted, seat.clone()));
+        let entered = Self { resource, seat, worker, seen: Seen::default(), has_left: false };
         sent.map(|()| entered)
     }
 
     /// What the driver says next; nothing when the campaign is over.
     pub(crate) async fn signal(&mut self) -> Option<Signal> {
-        // In a forked child there is no driver that could say anything.
-        let signal = if self.worker.commands.check().is_ok() { self.signals.recv().await } else { None };
+        let signal = self.seat.signal(&mut self.seen).await;
         self.has_left = signal.is_none();
         signal
     }
@@ -98,7 +95,7 @@ impl Drop for Entered {
         if !self.has_left {
             self.leave();
         }
-        // A start that nobody looked at goes with the signals, and has ended with that.
+        self.seat.leave();
         self.worker.free(&self.resource);
     }
 }

@@ -13,15 +13,42 @@ use crate::runtime::clock::Clocks;
 use crate::runtime::deadline::Page;
 use crate::runtime::events::{self, Event};
 
-/// What the driver tells whoever does the work of a campaign.
+/// What whoever does the work of a campaign has to act on.
 #[derive(Debug)]
 pub(crate) enum Signal {
-    /// A refused or forgotten start ends by itself: what is dropped has stopped.
     Start(Arc<Stint>),
     Stop(EndReason),
     StopHard,
     /// A claim has to wait.
     Waiting,
+}
+
+/// Where a campaign stands, as the driver has said last. None can be missed that matters: no ownership begins before the work of
+/// the one before has ended.
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Competing,
+    /// The store has said that it has to wait.
+    Waiting,
+    /// It owns, and nobody has begun the work. What is dropped here has stopped.
+    Starting(Arc<Stint>),
+    Owning,
+    Stopping(EndReason),
+    HardStop(EndReason),
+    /// It is over, or the user has dropped it.
+    Left,
+}
+
+/// What of the phases has been acted on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Seen {
+    #[default]
+    Nothing,
+    Waiting,
+    Start,
+    Stop,
+    StopHard,
 }
 
 /// What happens to a campaign, as its [`changes`](crate::Campaign::changes) tell.
@@ -100,12 +127,18 @@ pub(crate) struct Seat {
     reach: Reach,
     /// The token of the present ownership; zero when there is none or it was told to stop.
     token: AtomicU64,
-    latest: Mutex<Option<Latest>>,
-    /// Rung with every beginning and end.
+    cell: Mutex<Cell>,
+    /// Rung with every change of the phase.
     changed: Notify,
-    /// The work of the latest ownership, while somebody does it.
-    stint: Mutex<Weak<Stint>>,
     announcer: Announcer,
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    phase: Phase,
+    latest: Option<Latest>,
+    /// The work of the latest ownership, while somebody does it.
+    work: Weak<Stint>,
 }
 
 /// The latest ownership, how it ended, and until when nobody else can have its ticket.
@@ -144,9 +177,8 @@ impl Seat {
             clocks,
             reach,
             token: AtomicU64::new(0),
-            latest: Mutex::default(),
+            cell: Mutex::default(),
             changed: Notify::new(),
-            stint: Mutex::default(),
             announcer,
         })
     }
@@ -183,8 +215,7 @@ impl Seat {
     #[cfg(feature = "cron")]
     pub(crate) fn may_go_on(&self, token: Token) -> bool {
         let winds_down = || {
-            let latest = (*self.latest()).filter(|latest| latest.grant.token == token);
-            latest.is_some_and(|latest| {
+            self.latest(token).is_some_and(|latest| {
                 // Why it ends may not be written down yet.
                 latest.protection == Protection::Lease && latest.ending.is_none_or(EndReason::is_gentle)
             })
@@ -201,8 +232,7 @@ impl Seat {
         if !self.page.is_here() {
             return Duration::ZERO;
         }
-        let latest = *self.latest();
-        match latest.filter(|latest| latest.grant.token == token).map(|latest| latest.protection) {
+        match self.latest(token).map(|latest| latest.protection) {
             Some(Protection::Lease) => self.page.protected_for(self.clocks.now()),
             Some(Protection::Until(until)) => self.clocks.now().until(until),
             Some(Protection::Over) | None => Duration::ZERO,
@@ -215,7 +245,7 @@ impl Seat {
         if !self.owns() {
             return None;
         }
-        let stint = self.stint.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
+        let stint = self.cell().work.upgrade()?;
         self.holds(stint.grant.token).then_some(stint)
     }
 
@@ -225,19 +255,43 @@ impl Seat {
         while self.page.is_here() {
             // Before the look, so that no change is missed.
             let changed = self.changed.notified();
-            match *self.latest() {
-                Some(Latest { grant, ending: None, .. }) if grant.token == token => {}
-                Some(Latest { grant, ending: Some(ending), .. }) if grant.token == token => return ending,
+            match self.latest(token) {
+                Some(Latest { ending: None, .. }) => changed.await,
+                Some(Latest { ending: Some(ending), .. }) => return ending,
                 // A later one began, so this one has ended; its ending is not remembered.
-                _ => return EndReason::Expired,
+                None => return EndReason::Expired,
             }
-            changed.await;
         }
         EndReason::Expired
     }
 
     pub(crate) fn listen(&self) -> Changes {
         self.announcer.listeners.listen()
+    }
+
+    /// Waits until there is something to act on; nothing when the campaign is over.
+    pub(crate) async fn signal(&self, seen: &mut Seen) -> Option<Signal> {
+        // In a forked child there is no driver that could say anything.
+        while self.page.is_here() {
+            // Before the look, so that no change is missed.
+            let changed = self.changed.notified();
+            let (signal, has_left) = {
+                let mut cell = self.cell();
+                (cell.next(seen), matches!(cell.phase, Phase::Left))
+            };
+            if signal.is_some() || has_left {
+                return signal;
+            }
+            changed.await;
+        }
+        None
+    }
+
+    /// Nobody is there any more to act on anything. A start that nobody has taken has stopped with that.
+    pub(crate) fn leave(&self) {
+        if self.page.is_here() {
+            self.enter(Phase::Left);
+        }
     }
 
     // ---- written by whoever works --------------------------------------------------------------------------
@@ -256,25 +310,48 @@ impl Seat {
 
     pub(crate) fn begin(&self, stint: &Arc<Stint>) {
         let grant = stint.grant;
-        *self.stint.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(stint);
-        *self.latest() = Some(Latest { grant, ending: None, protection: Protection::Lease });
+        {
+            let mut cell = self.cell();
+            cell.work = Arc::downgrade(stint);
+            cell.latest = Some(Latest { grant, ending: None, protection: Protection::Lease });
+        }
         self.token.store(grant.token.0, Ordering::Release);
-        self.changed.notify_waiters();
+        self.enter(Phase::Starting(stint.clone()));
         self.publish(Change::Acquired(grant));
     }
+
     /// From here on the ownership does not hold, and everybody who waits for its end knows why.
     pub(crate) fn end(&self, token: Token, ending: EndReason) {
         self.token.store(0, Ordering::Release);
         let mut ended = None;
-        if let Some(latest) = self.latest().as_mut().filter(|latest| latest.grant.token == token) {
+        if let Some(latest) = self.cell().latest.as_mut().filter(|latest| latest.grant.token == token) {
             ended = Some(latest.grant);
             latest.ending.get_or_insert(ending);
             if !ending.is_gentle() && latest.protection == Protection::Lease {
                 latest.protection = Protection::Over;
             }
         }
-        self.changed.notify_waiters();
+        self.enter(Phase::Stopping(ending));
         ended.into_iter().for_each(|grant| self.publish(Change::Ended(grant, ending)));
+    }
+
+    /// The work was told to stop, and is to be dropped now.
+    pub(crate) fn stop_hard(&self) {
+        let ending = match self.cell().phase {
+            Phase::Stopping(ending) => ending,
+            _ => return,
+        };
+        self.enter(Phase::HardStop(ending));
+    }
+
+    /// A claim has to wait.
+    pub(crate) fn waits(&self, waiting: Waiting) {
+        self.enter(Phase::Waiting);
+        self.publish(Change::Waiting(waiting));
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        matches!(self.cell().phase, Phase::Left)
     }
 
     /// The lease is over. Nobody takes its tickets before `protected_until`, if that is known.
@@ -287,8 +364,7 @@ impl Seat {
 
     /// The work of the ownership under `token` ignores that it is to stop.
     pub(crate) fn overdue(&self, token: Token) {
-        let latest = (*self.latest()).filter(|latest| latest.grant.token == token);
-        latest.into_iter().for_each(|latest| self.publish(Change::Overdue(latest.grant)));
+        self.latest(token).into_iter().for_each(|latest| self.publish(Change::Overdue(latest.grant)));
     }
 
     /// The work of the ownership under `token` has ended, and the next one may begin.
@@ -297,22 +373,43 @@ impl Seat {
     }
 
     fn protect(&self, protection: impl FnOnce(&Latest) -> Protection) {
-        if let Some(latest) = self.latest().as_mut() {
+        if let Some(latest) = self.cell().latest.as_mut() {
             latest.protection = protection(latest);
         }
     }
+
     /// The campaign is over, or the driver has ended, for whatever reason.
     pub(crate) fn abandon(&self) {
-        let present = (*self.latest()).filter(|latest| latest.ending.is_none());
+        let present = self.cell().latest.filter(|latest| latest.ending.is_none());
         if let Some(latest) = present {
             self.end(latest.grant.token, EndReason::Expired);
         }
+        self.enter(Phase::Left);
         self.announcer.listeners.end();
     }
 
-    fn latest(&self) -> MutexGuard<'_, Option<Latest>> {
+    fn enter(&self, phase: Phase) {
+        let before = {
+            let mut cell = self.cell();
+            match cell.phase {
+                // A start for it is dropped, and has stopped.
+                Phase::Left => phase,
+                _ => std::mem::replace(&mut cell.phase, phase),
+            }
+        };
+        self.changed.notify_waiters();
+        // After the lock: the end of a start is told to the driver.
+        drop(before);
+    }
+
+    /// The latest ownership, if it is the one under `token`.
+    fn latest(&self, token: Token) -> Option<Latest> {
+        self.cell().latest.filter(|latest| latest.grant.token == token)
+    }
+
+    fn cell(&self) -> MutexGuard<'_, Cell> {
         // No step of it can be left half done.
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells everybody who listens.
@@ -320,6 +417,26 @@ impl Seat {
         let Announcer { worker, resource, listeners } = &self.announcer;
         listeners.tell(&change);
         events::tell(Event::Campaign { worker: worker.clone(), resource: resource.clone(), change });
+    }
+}
+
+impl Cell {
+    fn next(&mut self, seen: &mut Seen) -> Option<Signal> {
+        let (signal, now) = match (&self.phase, *seen) {
+            (Phase::Starting(stint), _) => (Signal::Start(stint.clone()), Seen::Start),
+            (Phase::Waiting, before) if before != Seen::Waiting => (Signal::Waiting, Seen::Waiting),
+            (Phase::Stopping(ending) | Phase::HardStop(ending), Seen::Start) => {
+                (Signal::Stop(*ending), Seen::Stop)
+            }
+            (Phase::HardStop(_), Seen::Stop) => (Signal::StopHard, Seen::StopHard),
+            // Also the end of what nobody has begun.
+            _ => return None,
+        };
+        if let Signal::Start(_) = signal {
+            self.phase = Phase::Owning;
+        }
+        *seen = now;
+        Some(signal)
     }
 }
 
@@ -430,5 +547,52 @@ mod tests {
         assert_eq!(seat.remaining(Token(2)), second);
         seat.is_done(Token(2));
         assert_eq!(seat.remaining(Token(2)), Duration::ZERO);
+    }
+
+    /// What there is to act on now.
+    fn signals(seat: &Seat, seen: &mut Seen) -> Vec<Signal> {
+        std::iter::from_fn(|| seat.cell().next(seen)).collect()
+    }
+
+    fn campaign() -> Arc<Seat> {
+        Seat::new(Arc::new(Page::new().expect("a page")), Clocks::System, announcer())
+    }
+
+    #[test]
+    fn a_start_a_stop_and_a_harder_stop_are_each_seen_once_however_late() {
+        let (seat, mut seen) = (campaign(), Seen::default());
+        seat.begin(&stint(1));
+        assert!(matches!(signals(&seat, &mut seen)[..], [Signal::Start(_)]));
+
+        seat.end(Token(1), EndReason::Expired);
+        seat.stop_hard();
+
+        assert!(matches!(
+            signals(&seat, &mut seen)[..],
+            [Signal::Stop(EndReason::Expired), Signal::StopHard]
+        ));
+        seat.begin(&stint(2));
+        assert!(matches!(signals(&seat, &mut seen)[..], [Signal::Start(_)]));
+    }
+
+    // req: H7
+    #[tokio::test]
+    async fn a_start_that_nobody_takes_has_stopped_when_the_ownership_ends_or_the_campaign_is_left() {
+        for is_left in [false, true] {
+            let (seat, mut seen) = (campaign(), Seen::default());
+            let work = stint(1);
+            seat.begin(&work);
+
+            if is_left {
+                seat.leave()
+            } else {
+                seat.end(Token(1), EndReason::SteppedDown)
+            }
+
+            assert_eq!(Arc::strong_count(&work), 1, "the campaign has let go of it");
+            assert!(signals(&seat, &mut seen).is_empty());
+            seat.begin(&stint(2));
+            assert_eq!(seat.signal(&mut seen).await.is_none(), is_left);
+        }
     }
 }

@@ -17,7 +17,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Error;
 use crate::campaign::callbacks::words;
-use crate::campaign::state::{Change, Seat, Signal};
+use crate::campaign::state::{Change, Seat};
 use crate::campaign::work_guard::Stint;
 use crate::guard::{Ended, SharedPage};
 use crate::runtime::clock::{Alarm, Clocks};
@@ -28,7 +28,6 @@ use crate::runtime::flapping::{FlapLimit, Terms};
 use crate::runtime::health::Health;
 use crate::runtime::peers::Peers;
 use crate::runtime::process::{self, Owned};
-use crate::runtime::slim;
 use crate::runtime::subscription::{self, Heard};
 use crate::runtime::telemetry::{self, Figure};
 use crate::store::{Known, Pending, Store};
@@ -36,7 +35,7 @@ use crate::store::{Known, Pending, Store};
 /// What a user's handle asks of the engine of its worker.
 pub(crate) enum Command {
     /// Competes for a resource, once the work of an earlier campaign for it has ended.
-    Enter(Wanted, Arc<Seat>, slim::Sender<Signal>),
+    Enter(Wanted, Arc<Seat>),
     /// Something happened to the machine.
     Do(Input),
     /// The work under this token has ended, and the campaign with it.
@@ -162,22 +161,21 @@ struct Attempt {
     call: &'static str,
 }
 
-/// Where the signals of a campaign go.
+/// A campaign, as its user sees it.
 struct Occupied {
     seat: Arc<Seat>,
-    signals: slim::Sender<Signal>,
     peers: Peers,
     terms: Terms,
 }
 
 impl Occupied {
-    fn new(wanted: &Wanted, seat: Arc<Seat>, signals: slim::Sender<Signal>) -> Self {
+    fn new(wanted: &Wanted, seat: Arc<Seat>) -> Self {
         let tickets = match wanted {
             Wanted::Tickets(want) => want.tickets.count(),
             Wanted::All(_) => 1,
         };
         let (peers, terms) = (Peers::new(tickets), Terms::default());
-        Self { seat, signals, peers, terms }
+        Self { seat, peers, terms }
     }
 }
 
@@ -251,10 +249,7 @@ impl Engine {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Enter(wanted, seat, signals) => {
-                let occupied = Occupied::new(&wanted, seat, signals);
-                self.enter(wanted, occupied);
-            }
+            Command::Enter(wanted, seat) => self.enter(wanted, seat),
             Command::Do(input) => {
                 if let Input::Stopped { resource, token } = &input
                     && let Some(occupied) = self.seats.get(resource)
@@ -294,10 +289,11 @@ impl Engine {
         }
     }
 
-    fn enter(&mut self, wanted: Wanted, occupied: Occupied) {
-        if occupied.signals.is_closed() {
+    fn enter(&mut self, wanted: Wanted, seat: Arc<Seat>) {
+        if seat.has_left() {
             return;
         }
+        let occupied = Occupied::new(&wanted, seat);
         let resource = wanted.resource().clone();
         events::count(Figure::Entered(resource.clone()));
         // Its campaign was left, but its work may still run, or the ticket be on its way back.
@@ -363,16 +359,13 @@ impl Engine {
             Output::Distrust { protected_until } => self.distrust(protected_until),
             Output::Start(Granted { resource, grant }) => self.start(resource, grant),
             Output::Stop { resource, token, ending } => {
-                if let Some(Occupied { seat, signals, .. }) = self.seats.get(&resource) {
+                if let Some(Occupied { seat, .. }) = self.seats.get(&resource) {
                     seat.end(token, ending);
-                    // Who does not listen any more has dropped the work: then it has stopped.
-                    let _gone = signals.send(Signal::Stop(ending));
                 }
             }
             Output::StopHard { resource, .. } => {
-                if let Some(Occupied { signals, .. }) = self.seats.get(&resource) {
-                    // As above.
-                    let _gone = signals.send(Signal::StopHard);
+                if let Some(Occupied { seat, .. }) = self.seats.get(&resource) {
+                    seat.stop_hard();
                 }
             }
             Output::Left(resource) => {
@@ -512,14 +505,12 @@ impl Engine {
         served.into_iter().for_each(|change| self.tell_of_store(change));
         let stint = Stint::new(resource, grant, Commands::new(commands));
         let known = self.known(&stint.resource);
-        if let Some(Occupied { seat, signals, peers, terms, .. }) = self.seats.get_mut(&stint.resource) {
+        if let Some(Occupied { seat, peers, terms }) = self.seats.get_mut(&stint.resource) {
             seat.begin(&stint);
             let (now, limit) = (self.own.clocks.now(), self.own.flapping);
             if let Some(changes) = terms.note(now, grant.term, limit, peers.asked()) {
                 seat.publish(Change::Flapping { changes, within: limit.within() });
             }
-            // Refused, it is dropped with the signal, and has stopped.
-            let _gone = signals.send(Signal::Start(stint.clone()));
             peers.note(known).into_iter().for_each(|change| seat.publish(change));
         }
     }
@@ -535,11 +526,9 @@ impl Engine {
                 let change = self.health.waits(waiting);
                 change.into_iter().for_each(|change| self.tell_of_store(change));
                 let known = self.known(&resource);
-                if let Some(Occupied { seat, signals, peers, .. }) = self.seats.get_mut(&resource) {
-                    seat.publish(Change::Waiting(waiting));
+                if let Some(Occupied { seat, peers, .. }) = self.seats.get_mut(&resource) {
+                    seat.waits(waiting);
                     peers.note(known).into_iter().for_each(|change| seat.publish(change));
-                    // A campaign that was dropped is seen at its next start.
-                    let _gone = signals.send(Signal::Waiting);
                 }
             }
             Report::HeldBack(HeldBack::StoreForgot, left) => {
