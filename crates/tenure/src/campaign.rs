@@ -192,7 +192,7 @@ impl CampaignBuilder {
                 drop(work);
                 entered.end(grant.token, EndReason::Finished);
                 drop(stint);
-                entered.is_over().await;
+                entered.left().await;
                 return Ok(done);
             }
             // The clock may have said so before the driver did.

@@ -9,12 +9,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tenure_core::{EndReason, Grant, Holder, Input, Payload, Published, ResourceName};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::Error;
 use crate::campaign::state::Seat;
 use crate::ownership::Lost;
-use crate::runtime::engine::Command;
+use crate::runtime::engine::{Command, Commands, WeakCommands};
 
 /// One ownership, as its work sees it. Clone it freely: a clone neither keeps nor releases the ticket, and once the
 /// ownership has ended every clone says so.
@@ -24,7 +24,7 @@ pub struct Lead {
     grant: Grant,
     seat: Arc<Seat>,
     /// Weak: a clone that outlives the ownership keeps no worker alive.
-    commands: mpsc::WeakUnboundedSender<Command>,
+    commands: WeakCommands,
 }
 
 impl fmt::Debug for Lead {
@@ -178,12 +178,7 @@ impl Lead {
         answered.await.ok()
     }
 
-    pub(crate) fn new(
-        resource: ResourceName,
-        grant: Grant,
-        seat: Arc<Seat>,
-        commands: &mpsc::UnboundedSender<Command>,
-    ) -> Self {
+    pub(crate) fn new(resource: ResourceName, grant: Grant, seat: Arc<Seat>, commands: &Commands) -> Self {
         Self { resource, grant, seat, commands: commands.downgrade() }
     }
 

@@ -50,18 +50,11 @@ impl Ownership {
     // req: O9
     pub async fn release(self) {
         let Self { lead, mut entered, stint } = self;
-        match Arc::into_inner(stint) {
-            Some(stint) => {
-                entered.release(lead.grant().token);
-                stint.depart();
-                entered.has_departed().await;
-            }
-            // The driver has not let go of it yet.
-            None => {
-                entered.leave();
-                entered.is_over().await;
-            }
-        }
+        // From here on it does not hold, before anybody else can have the ticket.
+        entered.seat.give_up(lead.grant().token);
+        entered.leave();
+        drop(stint);
+        entered.left().await;
     }
 }
 

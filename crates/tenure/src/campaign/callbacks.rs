@@ -103,18 +103,13 @@ impl Flag {
     }
 }
 
-/// The next signal; meanwhile the wish to leave is passed on. On leaving, silence of the store ends it, too.
+/// The next signal; meanwhile the wish to leave is passed on.
 pub(crate) async fn next(entered: &mut Entered, wish: &mut Wish) -> Option<Signal> {
-    let worker = entered.worker().clone();
-    let limit = worker.timing.ttl() / 3;
     loop {
-        let leaving = wish.leaving;
-        let silence = async { Box::pin(worker.sleep(limit)).await };
         tokio::select! {
             biased;
             signal = entered.signal() => return signal,
             () = wish.wants_to_leave() => entered.leave(),
-            () = silence, if leaving => return None,
         }
     }
 }

@@ -53,26 +53,9 @@ impl Entered {
         self.tell(Input::Leave(self.resource.clone()));
     }
 
-    /// Gives up what the work under `token` stood on, which has ended: from here on it does not hold.
-    pub(crate) fn release(&self, token: Token) {
-        self.seat.give_up(token);
-    }
-
-    /// Waits until the campaign has left, whose work has ended with it; the driver limits how long.
-    pub(crate) async fn has_departed(&mut self) {
+    /// Waits until the campaign has left. The driver does not let a store that does not answer prolong this.
+    pub(crate) async fn left(&mut self) {
         while self.signal().await.is_some() {}
-    }
-
-    /// Waits until the campaign has left, but not for a store that does not answer.
-    pub(crate) async fn is_over(&mut self) {
-        let worker = self.worker.clone();
-        let left = async { while self.signal().await.is_some() {} };
-        // Boxed, as what is rare: what a task may ever need it takes for as long as it lives.
-        let silence = Box::pin(worker.doze(worker.timing.ttl() / 3));
-        tokio::select! {
-            () = left => {}
-            () = silence => {}
-        }
     }
 
     /// The ownership, as the work sees it.

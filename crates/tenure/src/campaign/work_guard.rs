@@ -14,29 +14,17 @@ pub(crate) struct Stint {
     pub(crate) resource: ResourceName,
     pub(crate) grant: Grant,
     pub(crate) commands: Commands,
-    /// The driver knows already that it has ended.
-    is_told: bool,
 }
 
 impl Stint {
     pub(crate) fn new(resource: ResourceName, grant: Grant, commands: Commands) -> Arc<Self> {
-        Arc::new(Self { resource, grant, commands, is_told: false })
-    }
-
-    /// Ends it, and the campaign with it: one message for both, where each wakes the driver.
-    pub(crate) fn depart(mut self) {
-        self.is_told = true;
-        // The driver may have ended, and everything with it.
-        let _gone = self.commands.send(Command::Depart(self.resource.clone(), self.grant.token));
+        Arc::new(Self { resource, grant, commands })
     }
 }
 
 impl Drop for Stint {
     // req: S5 H1 H7
     fn drop(&mut self) {
-        if self.is_told {
-            return;
-        }
         let (resource, token) = (&self.resource, self.grant.token);
         // The driver may have ended, and everything with it.
         let tell = |input| drop(self.commands.send(Command::Do(input)));

@@ -153,7 +153,7 @@ async fn once<R: IntoOutcome, T: From<Once>>(
                 Change::Waiting(waiting) if waiting.why == WaitReason::Taken => match taken.take() {
                     Some(taken) => {
                         entered.leave();
-                        entered.is_over().await;
+                        entered.left().await;
                         return Ok(taken);
                     }
                     None => continue,
@@ -173,7 +173,7 @@ async fn once<R: IntoOutcome, T: From<Once>>(
         drop(stint);
         if let Some(tried) = tried {
             entered.leave();
-            entered.is_over().await;
+            entered.left().await;
             return tried.map(T::from);
         }
     }

@@ -16,10 +16,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Error;
-use crate::campaign::callbacks::words;
 use crate::campaign::state::{Change, Seat};
 use crate::campaign::work_guard::Stint;
 use crate::guard::{Ended, SharedPage};
+use crate::outcome::panic_message;
 use crate::runtime::clock::{Alarm, Clocks};
 use crate::runtime::deadline::Page;
 use crate::runtime::driver::Job;
@@ -38,8 +38,6 @@ pub(crate) enum Command {
     Enter(Wanted, Arc<Seat>),
     /// Something happened to the machine.
     Do(Input),
-    /// The work under this token has ended, and the campaign with it.
-    Depart(ResourceName, Token),
     /// A job on the store, done where the store's connections live.
     Ask(Box<dyn FnOnce(Arc<dyn Store>) -> Job + Send>),
     /// The same, for as long as the worker is there.
@@ -67,10 +65,25 @@ impl Commands {
         self.0.get()?.send(command).map_err(|_| Error::refused("the worker has been shut down"))
     }
 
+    pub(crate) fn downgrade(&self) -> WeakCommands {
+        WeakCommands(self.0.map(mpsc::UnboundedSender::downgrade))
+    }
+
     /// # Errors
     /// In a forked child.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.0.get().map(drop)
+    }
+}
+
+/// The same, but it keeps no worker alive.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakCommands(Owned<mpsc::WeakUnboundedSender<Command>>);
+
+impl WeakCommands {
+    /// Nothing in a forked child, and when the worker is gone.
+    pub(crate) fn upgrade(&self) -> Option<Commands> {
+        self.0.get().ok()?.upgrade().map(Commands::new)
     }
 }
 
@@ -257,13 +270,6 @@ impl Engine {
                     occupied.seat.is_done(*token);
                 }
                 self.handle(input);
-            }
-            Command::Depart(resource, token) => {
-                if let Some(occupied) = self.seats.get(&resource) {
-                    occupied.seat.is_done(token);
-                }
-                self.handle(Input::Leave(resource.clone()));
-                self.handle(Input::Stopped { resource, token });
             }
             Command::Ask(job) => drop(tokio::spawn(job(self.store.clone()))),
             Command::Keep(job) => {
@@ -577,7 +583,9 @@ async fn caught<T>(answer: Pending<'_, T>) -> Result<T, Error> {
     let mut answer = answer;
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
         Ok(answer) => answer,
-        Err(panic) => Poll::Ready(Err(Error::unavailable("the store panicked").because(words(&*panic)))),
+        Err(panic) => {
+            Poll::Ready(Err(Error::unavailable("the store panicked").because(panic_message(&*panic))))
+        }
     })
     .await
 }

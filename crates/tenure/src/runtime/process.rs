@@ -29,6 +29,11 @@ impl<T> Owned<T> {
         self.value.as_ref().filter(|_| self.is_here()).ok_or_else(Error::forked)
     }
 
+    /// What is made of it belongs to the same process.
+    pub(crate) fn map<U>(&self, make: impl FnOnce(&T) -> U) -> Owned<U> {
+        Owned { process: self.process, value: self.value.as_ref().map(make) }
+    }
+
     pub(crate) fn is_here(&self) -> bool {
         self.process == id()
     }
