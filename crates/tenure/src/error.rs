@@ -51,7 +51,7 @@ impl Error {
     /// The handle belongs to the parent of this process.
     pub(crate) fn forked() -> Self {
         let what = "the process was forked after this was opened: connect again in the child";
-        Self { kind: Kind::Forked, what: what.to_owned(), source: None }
+        Self { kind: ErrorKind::Forked, what: what.to_owned(), source: None }
     }
 
     /// The work failed.

@@ -46,8 +46,8 @@ pub use self::sqlite::{SqliteBackend, SqliteStore};
 use crate::Error;
 use crate::runtime::clock::{Clocks, ManualClock};
 use crate::runtime::driver::Driver;
-use crate::runtime::process::Owned;
 pub use crate::runtime::events::StoreChange;
+use crate::runtime::process::Owned;
 
 /// What a store answers, when it does. Dropping it gives the attempt up, with its connection: a later attempt
 /// does not queue behind it, and a late reply is not seen.

@@ -19,7 +19,7 @@ use crate::runtime::engine::{Command, Commands, Engine, OnOverdue, Own};
 use crate::runtime::events;
 use crate::runtime::flapping::FlapLimit;
 use crate::store::{self, OpenStore};
-use crate::{Error, Kind};
+use crate::{Error, ErrorKind};
 
 /// How long the end of a worker waits for its last events to be logged.
 const LOGS_WITHIN: Duration = Duration::from_millis(100);
@@ -209,7 +209,7 @@ impl Worker {
         let (done, is_done) = oneshot::channel();
         if let Err(error) = self.inner.commands.send(Command::ShutDown(done)) {
             // What has been shut down is done. What belongs to the parent of this process is not.
-            return error.kind() != Kind::Forked;
+            return error.kind() != ErrorKind::Forked;
         }
         tokio::select! {
             biased;

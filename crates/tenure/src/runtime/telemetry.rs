@@ -372,7 +372,7 @@ mod tests {
     #[cfg(feature = "cron")]
     fn of_job() -> impl IntoIterator<Item = crate::jobs::cron::Change> {
         use crate::jobs::cron::{Change, Skipped};
-        let (occurrence, worker) = (std::time::SystemTime::UNIX_EPOCH, Label::new("w").expect("a label"));
+        let (occurrence, worker) = (tenure_core::Occurrence::ONCE, Label::new("w").expect("a label"));
         one_of_each! { Change:
             Change::Began { .. } => Change::Began { occurrence, attempt: 1 },
             Change::Ran { .. } => Change::Ran { occurrence },

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tenure::admin::Admin;
-use tenure::campaign::Change;
-use tenure::{Event, OnOverdue, Ownership, Timing, Worker};
+use tenure::{Change, Event, OnOverdue, Ownership, Timing, Worker};
 use testkit::child::{Child, say};
 
 use super::child::Part;

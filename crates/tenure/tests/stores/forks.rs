@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tenure::{Campaign, Kind, Ownership, Published, Timing, Worker};
+use tenure::messages::Published;
+use tenure::{Campaign, ErrorKind, Ownership, Timing, Worker};
 use testkit::child::{Child, again, say};
 use testkit::redis::Options;
 
@@ -158,10 +159,13 @@ fn in_child(url: &str, number: u32, handles: Handles) -> String {
     let runtime = runtime();
     runtime.block_on(async {
         let refused = worker.campaign("late").acquire().await.expect_err("it is the parent's");
-        assert_eq!(refused.kind(), Kind::Forked);
+        assert_eq!(refused.kind(), ErrorKind::Forked);
         assert!(refused.to_string().contains("forked"), "{refused}");
-        assert_eq!(worker.subscribe("job").await.map(drop).map_err(|error| error.kind()), Err(Kind::Forked));
-        assert_eq!(campaign.owners().await.map(drop).map_err(|error| error.kind()), Err(Kind::Forked));
+        assert_eq!(
+            worker.subscribe("job").await.map(drop).map_err(|error| error.kind()),
+            Err(ErrorKind::Forked)
+        );
+        assert_eq!(campaign.owners().await.map(drop).map_err(|error| error.kind()), Err(ErrorKind::Forked));
         own.lost().await;
         assert_eq!(changes.next().await, None);
         campaign.step_down().await;
