@@ -85,7 +85,6 @@ pub use self::error::{Error, ErrorKind};
 pub use self::lead::Lead;
 pub use self::outcome::{IntoOutcome, Outcome};
 pub use self::ownership::{Lost, Ownership};
-pub use self::runtime::engine::OnOverdue;
 pub use self::runtime::events::{Event, events};
 pub use self::worker::{Worker, WorkerBuilder};
 

@@ -6,40 +6,40 @@ use tenure_core::{EndReason, Grant, Input, ResourceName, Token};
 
 use crate::Error;
 use crate::campaign::changes::Listeners;
-use crate::campaign::state::{Announcer, Seat, Seen, Signal};
+use crate::campaign::state::{Announcer, CampaignState, Seen, Signal};
 use crate::lead::Lead;
 use crate::runtime::engine::{Command, Wanted};
 use crate::worker::Inner;
 
 /// A campaign that was begun. Dropping it leaves; the ticket is free when the work has ended, too.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub(crate) struct Candidacy {
     pub(crate) resource: ResourceName,
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) state: Arc<CampaignState>,
     worker: Arc<Inner>,
     seen: Seen,
     has_left: bool,
 }
 
-impl Entered {
+impl Candidacy {
     /// Begins to compete.
     pub(crate) fn new(worker: Arc<Inner>, wanted: Wanted, listeners: Listeners) -> Result<Self, Error> {
         let resource = wanted.resource().clone();
         let announcer = Announcer { worker: worker.label.clone(), resource: resource.clone(), listeners };
-        let seat = match &wanted {
-            Wanted::Tickets(_) => Seat::new(worker.page.clone(), worker.clocks.clone(), announcer),
-            Wanted::All(_) => Seat::unlimited(worker.clocks.clone(), announcer)
+        let state = match &wanted {
+            Wanted::Tickets(_) => CampaignState::new(worker.page.clone(), worker.clocks.clone(), announcer),
+            Wanted::All(_) => CampaignState::unlimited(worker.clocks.clone(), announcer)
                 .map_err(|error| Error::unavailable("cannot map a page").because(error))?,
         };
         worker.reserve(&resource)?;
-        let sent = worker.commands.send(Command::Enter(wanted, seat.clone()));
-        let entered = Self { resource, seat, worker, seen: Seen::default(), has_left: false };
-        sent.map(|()| entered)
+        let sent = worker.commands.send(Command::Enter(wanted, state.clone()));
+        let candidacy = Self { resource, state, worker, seen: Seen::default(), has_left: false };
+        sent.map(|()| candidacy)
     }
 
     /// What the driver says next; nothing when the campaign is over.
     pub(crate) async fn signal(&mut self) -> Option<Signal> {
-        let signal = self.seat.signal(&mut self.seen).await;
+        let signal = self.state.signal(&mut self.seen).await;
         self.has_left = signal.is_none();
         signal
     }
@@ -60,7 +60,7 @@ impl Entered {
 
     /// The ownership, as the work sees it.
     pub(crate) fn lead(&self, grant: Grant) -> Lead {
-        Lead::new(self.resource.clone(), grant, self.seat.clone(), &self.worker.commands)
+        Lead::new(self.resource.clone(), grant, self.state.clone(), &self.worker.commands)
     }
 
     pub(crate) fn worker(&self) -> &Arc<Inner> {
@@ -73,12 +73,12 @@ impl Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for Candidacy {
     fn drop(&mut self) {
         if !self.has_left {
             self.leave();
         }
-        self.seat.leave();
+        self.state.leave();
         self.worker.free(&self.resource);
     }
 }

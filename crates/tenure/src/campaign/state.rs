@@ -8,7 +8,7 @@ use tenure_core::{EndReason, Grant, Label, Moment, ResourceName, Term, Token, Wa
 use tokio::sync::Notify;
 
 use crate::campaign::changes::{Changes, Listeners};
-use crate::campaign::work_guard::Stint;
+use crate::campaign::work_guard::WorkGuard;
 use crate::runtime::clock::Clocks;
 use crate::runtime::deadline::Page;
 use crate::runtime::events::{self, Event};
@@ -16,7 +16,7 @@ use crate::runtime::events::{self, Event};
 /// What whoever does the work of a campaign has to act on.
 #[derive(Debug)]
 pub(crate) enum Signal {
-    Start(Arc<Stint>),
+    Start(Arc<WorkGuard>),
     Stop(EndReason),
     StopHard,
     /// A claim has to wait.
@@ -32,7 +32,7 @@ enum Phase {
     /// The store has said that it has to wait.
     Waiting,
     /// It owns, and nobody has begun the work. What is dropped here has stopped.
-    Starting(Arc<Stint>),
+    Starting(Arc<WorkGuard>),
     Owning,
     Stopping(EndReason),
     HardStop(EndReason),
@@ -60,7 +60,7 @@ pub enum Change {
     /// It has to stop, or has lost what it owned ([`EndReason::is_gentle`] tells which).
     Ended(Grant, EndReason),
     /// The work did not end although it was told to, also by force. The worker does not compete for the resource again while
-    /// it runs. See [`OnOverdue`](crate::OnOverdue).
+    /// it runs. See [`OnOverdue`](crate::types::OnOverdue).
     Overdue(Grant),
     /// It waits, and why.
     Waiting(Waiting),
@@ -121,7 +121,7 @@ enum Reach {
 
 /// The state of a campaign that can be read from any thread.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct CampaignState {
     page: Arc<Page>,
     clocks: Clocks,
     reach: Reach,
@@ -138,7 +138,7 @@ struct Cell {
     phase: Phase,
     latest: Option<Latest>,
     /// The work of the latest ownership, while somebody does it.
-    work: Weak<Stint>,
+    work: Weak<WorkGuard>,
 }
 
 /// The latest ownership, how it ended, and until when nobody else can have its ticket.
@@ -158,7 +158,7 @@ enum Protection {
     Over,
 }
 
-impl Seat {
+impl CampaignState {
     pub(crate) fn new(page: Arc<Page>, clocks: Clocks, announcer: Announcer) -> Arc<Self> {
         Self::with(Reach::Limited, page, clocks, announcer)
     }
@@ -240,13 +240,13 @@ impl Seat {
     }
 
     /// The work of the present ownership, if that holds. Whoever does a part of it keeps this meanwhile.
-    pub(crate) fn present(&self) -> Option<Arc<Stint>> {
+    pub(crate) fn present(&self) -> Option<Arc<WorkGuard>> {
         // First, so that a forked child takes no lock.
         if !self.owns() {
             return None;
         }
-        let stint = self.cell().work.upgrade()?;
-        self.holds(stint.grant.token).then_some(stint)
+        let guard = self.cell().work.upgrade()?;
+        self.holds(guard.grant.token).then_some(guard)
     }
 
     /// Waits for the end of the ownership under `token`.
@@ -308,15 +308,15 @@ impl Seat {
 
     // ---- written by the driver -----------------------------------------------------------------------------
 
-    pub(crate) fn begin(&self, stint: &Arc<Stint>) {
-        let grant = stint.grant;
+    pub(crate) fn begin(&self, guard: &Arc<WorkGuard>) {
+        let grant = guard.grant;
         {
             let mut cell = self.cell();
-            cell.work = Arc::downgrade(stint);
+            cell.work = Arc::downgrade(guard);
             cell.latest = Some(Latest { grant, ending: None, protection: Protection::Lease });
         }
         self.token.store(grant.token.0, Ordering::Release);
-        self.enter(Phase::Starting(stint.clone()));
+        self.enter(Phase::Starting(guard.clone()));
         self.publish(Change::Acquired(grant));
     }
 
@@ -423,7 +423,7 @@ impl Seat {
 impl Cell {
     fn next(&mut self, seen: &mut Seen) -> Option<Signal> {
         let (signal, now) = match (&self.phase, *seen) {
-            (Phase::Starting(stint), _) => (Signal::Start(stint.clone()), Seen::Start),
+            (Phase::Starting(guard), _) => (Signal::Start(guard.clone()), Seen::Start),
             (Phase::Waiting, before) if before != Seen::Waiting => (Signal::Waiting, Seen::Waiting),
             (Phase::Stopping(ending) | Phase::HardStop(ending), Seen::Start) => {
                 (Signal::Stop(*ending), Seen::Stop)
@@ -453,10 +453,10 @@ mod tests {
         Announcer { worker, resource, listeners: Listeners::default() }
     }
 
-    fn stint(token: u64) -> Arc<Stint> {
+    fn guard(token: u64) -> Arc<WorkGuard> {
         let (commands, _) = tokio::sync::mpsc::unbounded_channel();
         let grant = Grant { ticket: Ticket(0), term: Term(token), token: Token(token) };
-        Stint::new(ResourceName::new("r").expect("a name"), grant, Commands::new(commands))
+        WorkGuard::new(ResourceName::new("r").expect("a name"), grant, Commands::new(commands))
     }
 
     // req: E8
@@ -464,14 +464,14 @@ mod tests {
     fn a_check_that_began_after_the_trust_had_run_out_is_false_whatever_the_driver_does_meanwhile() {
         let (hand, page) = (ManualClock::new(), Arc::new(Page::new().expect("a page")));
         let clocks = Clocks::ByHand(hand.clone());
-        let seat = Seat::new(page.clone(), clocks.clone(), announcer());
+        let state = CampaignState::new(page.clone(), clocks.clone(), announcer());
         // Every ownership up to this token has run out by the clock.
         let (over, lied, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while stop.load(Ordering::Relaxed) == 0 {
                     let token = over.load(Ordering::SeqCst);
-                    if token != 0 && seat.holds(Token(token)) {
+                    if token != 0 && state.holds(Token(token)) {
                         lied.fetch_add(1, Ordering::SeqCst);
                     }
                 }
@@ -480,11 +480,11 @@ mod tests {
             for token in 1..200_000 {
                 let until = clocks.now() + Duration::from_secs(1);
                 page.trust(until, until);
-                seat.begin(&stint(token));
+                state.begin(&guard(token));
                 hand.advance(Duration::from_secs(1));
                 over.store(token, Ordering::SeqCst);
                 page.distrust();
-                seat.end(Token(token), EndReason::Expired);
+                state.end(Token(token), EndReason::Expired);
             }
             stop.store(1, Ordering::SeqCst);
         });
@@ -496,103 +496,103 @@ mod tests {
     fn what_is_left_of_an_ownership_is_not_what_is_left_of_the_next_lease() {
         let (hand, page) = (ManualClock::new(), Arc::new(Page::new().expect("a page")));
         let clocks = Clocks::ByHand(hand.clone());
-        let seat = Seat::new(page.clone(), clocks.clone(), announcer());
+        let state = CampaignState::new(page.clone(), clocks.clone(), announcer());
         let second = Duration::from_secs(1);
         let protected_until = clocks.now() + second * 3;
         page.trust(clocks.now() + second, protected_until);
-        seat.begin(&stint(1));
+        state.begin(&guard(1));
 
         hand.advance(second * 2);
-        seat.outlives_lease(Some(protected_until));
-        seat.end(Token(1), EndReason::Expired);
+        state.outlives_lease(Some(protected_until));
+        state.end(Token(1), EndReason::Expired);
         page.trust(clocks.now() + second * 10, clocks.now() + second * 11);
 
-        assert_eq!(seat.remaining(Token(1)), second);
+        assert_eq!(state.remaining(Token(1)), second);
         hand.advance(second);
-        assert_eq!(seat.remaining(Token(1)), Duration::ZERO);
+        assert_eq!(state.remaining(Token(1)), Duration::ZERO);
     }
 
     #[test]
     fn giving_up_ends_that_ownership_and_no_other() {
         let page = Arc::new(Page::new().expect("a page"));
         let (clocks, second) = (Clocks::ByHand(ManualClock::new()), Duration::from_secs(1));
-        let seat = Seat::new(page.clone(), clocks.clone(), announcer());
+        let state = CampaignState::new(page.clone(), clocks.clone(), announcer());
         page.trust(clocks.now() + second, clocks.now() + second * 2);
-        seat.begin(&stint(1));
+        state.begin(&guard(1));
 
-        seat.give_up(Token(2));
-        assert!(seat.holds(Token(1)));
-        seat.give_up(Token(1));
-        assert!(!seat.holds(Token(1)));
-        assert_eq!(seat.remaining(Token(1)), Duration::ZERO);
+        state.give_up(Token(2));
+        assert!(state.holds(Token(1)));
+        state.give_up(Token(1));
+        assert!(!state.holds(Token(1)));
+        assert_eq!(state.remaining(Token(1)), Duration::ZERO);
 
-        seat.begin(&stint(3));
-        seat.give_up(Token(1));
-        assert!(seat.holds(Token(3)));
+        state.begin(&guard(3));
+        state.give_up(Token(1));
+        assert!(state.holds(Token(3)));
     }
 
     #[test]
     fn what_was_taken_away_is_not_protected_and_what_winds_down_is_until_it_is_done() {
         let page = Arc::new(Page::new().expect("a page"));
         let clocks = Clocks::ByHand(ManualClock::new());
-        let seat = Seat::new(page.clone(), clocks.clone(), announcer());
+        let state = CampaignState::new(page.clone(), clocks.clone(), announcer());
         let second = Duration::from_secs(1);
         page.trust(clocks.now() + second, clocks.now() + second);
 
-        seat.begin(&stint(1));
-        seat.end(Token(1), EndReason::Evicted);
-        assert_eq!(seat.remaining(Token(1)), Duration::ZERO);
-        seat.begin(&stint(2));
-        seat.end(Token(2), EndReason::SteppedDown);
-        assert_eq!(seat.remaining(Token(2)), second);
-        seat.is_done(Token(2));
-        assert_eq!(seat.remaining(Token(2)), Duration::ZERO);
+        state.begin(&guard(1));
+        state.end(Token(1), EndReason::Evicted);
+        assert_eq!(state.remaining(Token(1)), Duration::ZERO);
+        state.begin(&guard(2));
+        state.end(Token(2), EndReason::SteppedDown);
+        assert_eq!(state.remaining(Token(2)), second);
+        state.is_done(Token(2));
+        assert_eq!(state.remaining(Token(2)), Duration::ZERO);
     }
 
     /// What there is to act on now.
-    fn signals(seat: &Seat, seen: &mut Seen) -> Vec<Signal> {
-        std::iter::from_fn(|| seat.cell().next(seen)).collect()
+    fn signals(state: &CampaignState, seen: &mut Seen) -> Vec<Signal> {
+        std::iter::from_fn(|| state.cell().next(seen)).collect()
     }
 
-    fn campaign() -> Arc<Seat> {
-        Seat::new(Arc::new(Page::new().expect("a page")), Clocks::System, announcer())
+    fn campaign() -> Arc<CampaignState> {
+        CampaignState::new(Arc::new(Page::new().expect("a page")), Clocks::System, announcer())
     }
 
     #[test]
     fn a_start_a_stop_and_a_harder_stop_are_each_seen_once_however_late() {
-        let (seat, mut seen) = (campaign(), Seen::default());
-        seat.begin(&stint(1));
-        assert!(matches!(signals(&seat, &mut seen)[..], [Signal::Start(_)]));
+        let (state, mut seen) = (campaign(), Seen::default());
+        state.begin(&guard(1));
+        assert!(matches!(signals(&state, &mut seen)[..], [Signal::Start(_)]));
 
-        seat.end(Token(1), EndReason::Expired);
-        seat.stop_hard();
+        state.end(Token(1), EndReason::Expired);
+        state.stop_hard();
 
         assert!(matches!(
-            signals(&seat, &mut seen)[..],
+            signals(&state, &mut seen)[..],
             [Signal::Stop(EndReason::Expired), Signal::StopHard]
         ));
-        seat.begin(&stint(2));
-        assert!(matches!(signals(&seat, &mut seen)[..], [Signal::Start(_)]));
+        state.begin(&guard(2));
+        assert!(matches!(signals(&state, &mut seen)[..], [Signal::Start(_)]));
     }
 
     // req: H7
     #[tokio::test]
     async fn a_start_that_nobody_takes_has_stopped_when_the_ownership_ends_or_the_campaign_is_left() {
         for is_left in [false, true] {
-            let (seat, mut seen) = (campaign(), Seen::default());
-            let work = stint(1);
-            seat.begin(&work);
+            let (state, mut seen) = (campaign(), Seen::default());
+            let work = guard(1);
+            state.begin(&work);
 
             if is_left {
-                seat.leave()
+                state.leave()
             } else {
-                seat.end(Token(1), EndReason::SteppedDown)
+                state.end(Token(1), EndReason::SteppedDown)
             }
 
             assert_eq!(Arc::strong_count(&work), 1, "the campaign has let go of it");
-            assert!(signals(&seat, &mut seen).is_empty());
-            seat.begin(&stint(2));
-            assert_eq!(seat.signal(&mut seen).await.is_none(), is_left);
+            assert!(signals(&state, &mut seen).is_empty());
+            state.begin(&guard(2));
+            assert_eq!(state.signal(&mut seen).await.is_none(), is_left);
         }
     }
 }

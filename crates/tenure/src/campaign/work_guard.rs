@@ -1,4 +1,4 @@
-//! One stint of work: from the start of an ownership until nothing of its work or cleanup runs any more.
+//! The guard of the work of one ownership: it lives until nothing of the work or its cleanup runs any more.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::runtime::engine::{Command, Commands};
 /// dropped, wherever and for whatever reason, the driver learns that the work has ended; not before may the ticket
 /// be free.
 #[derive(Debug)]
-pub(crate) struct Stint {
+pub(crate) struct WorkGuard {
     pub(crate) resource: ResourceName,
     pub(crate) grant: Grant,
     pub(crate) commands: Commands,
 }
 
-impl Stint {
+impl WorkGuard {
     pub(crate) fn new(resource: ResourceName, grant: Grant, commands: Commands) -> Arc<Self> {
         Arc::new(Self { resource, grant, commands })
     }
 }
 
-impl Drop for Stint {
+impl Drop for WorkGuard {
     // req: S5 H1 H7
     fn drop(&mut self) {
         let (resource, token) = (&self.resource, self.grant.token);

@@ -16,8 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Error;
-use crate::campaign::state::{Change, Seat};
-use crate::campaign::work_guard::Stint;
+use crate::campaign::state::{CampaignState, Change};
+use crate::campaign::work_guard::WorkGuard;
 use crate::guard::{Ended, SharedPage};
 use crate::outcome::panic_message;
 use crate::runtime::clock::{Alarm, Clocks};
@@ -35,7 +35,7 @@ use crate::store::{Known, Pending, Store};
 /// What a user's handle asks of the engine of its worker.
 pub(crate) enum Command {
     /// Competes for a resource, once the work of an earlier campaign for it has ended.
-    Enter(Wanted, Arc<Seat>),
+    Enter(Wanted, Arc<CampaignState>),
     /// Something happened to the machine.
     Do(Input),
     /// A job on the store, done where the store's connections live.
@@ -153,7 +153,7 @@ pub(crate) struct Engine {
     commands: Option<mpsc::UnboundedReceiver<Command>>,
     /// The other end of `commands`, for those who do the work.
     to_us: mpsc::WeakUnboundedSender<Command>,
-    seats: HashMap<ResourceName, Occupied>,
+    campaigns: HashMap<ResourceName, Campaign>,
     attempts: HashMap<Seq, Attempt>,
     /// The attempt that was given up last, until it is known why.
     abandoned: Option<(Seq, &'static str)>,
@@ -175,20 +175,20 @@ struct Attempt {
 }
 
 /// A campaign, as its user sees it.
-struct Occupied {
-    seat: Arc<Seat>,
+struct Campaign {
+    state: Arc<CampaignState>,
     peers: Peers,
     terms: Terms,
 }
 
-impl Occupied {
-    fn new(wanted: &Wanted, seat: Arc<Seat>) -> Self {
+impl Campaign {
+    fn new(wanted: &Wanted, state: Arc<CampaignState>) -> Self {
         let tickets = match wanted {
             Wanted::Tickets(want) => want.tickets.count(),
             Wanted::All(_) => 1,
         };
         let (peers, terms) = (Peers::new(tickets), Terms::default());
-        Self { seat, peers, terms }
+        Self { state, peers, terms }
     }
 }
 
@@ -207,7 +207,7 @@ impl Engine {
             own,
             commands: Some(commands),
             to_us,
-            seats: HashMap::new(),
+            campaigns: HashMap::new(),
             attempts: HashMap::new(),
             abandoned: None,
             listening: None,
@@ -262,12 +262,12 @@ impl Engine {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Enter(wanted, seat) => self.enter(wanted, seat),
+            Command::Enter(wanted, state) => self.enter(wanted, state),
             Command::Do(input) => {
                 if let Input::Stopped { resource, token } = &input
-                    && let Some(occupied) = self.seats.get(resource)
+                    && let Some(campaign) = self.campaigns.get(resource)
                 {
-                    occupied.seat.is_done(*token);
+                    campaign.state.is_done(*token);
                 }
                 self.handle(input);
             }
@@ -295,17 +295,17 @@ impl Engine {
         }
     }
 
-    fn enter(&mut self, wanted: Wanted, seat: Arc<Seat>) {
-        if seat.has_left() {
+    fn enter(&mut self, wanted: Wanted, state: Arc<CampaignState>) {
+        if state.has_left() {
             return;
         }
-        let occupied = Occupied::new(&wanted, seat);
+        let campaign = Campaign::new(&wanted, state);
         let resource = wanted.resource().clone();
         events::count(Figure::Entered(resource.clone()));
         // Its campaign was left, but its work may still run, or the ticket be on its way back.
-        if let Some(before) = self.seats.insert(resource, occupied) {
-            before.seat.outlives_lease(None);
-            before.seat.abandon();
+        if let Some(before) = self.campaigns.insert(resource, campaign) {
+            before.state.outlives_lease(None);
+            before.state.abandon();
         }
         match wanted {
             Wanted::Tickets(want) => self.handle(Input::Enter(want)),
@@ -365,18 +365,18 @@ impl Engine {
             Output::Distrust { protected_until } => self.distrust(protected_until),
             Output::Start(Granted { resource, grant }) => self.start(resource, grant),
             Output::Stop { resource, token, ending } => {
-                if let Some(Occupied { seat, .. }) = self.seats.get(&resource) {
-                    seat.end(token, ending);
+                if let Some(Campaign { state, .. }) = self.campaigns.get(&resource) {
+                    state.end(token, ending);
                 }
             }
             Output::StopHard { resource, .. } => {
-                if let Some(Occupied { seat, .. }) = self.seats.get(&resource) {
-                    seat.stop_hard();
+                if let Some(Campaign { state, .. }) = self.campaigns.get(&resource) {
+                    state.stop_hard();
                 }
             }
             Output::Left(resource) => {
-                if let Some(Occupied { seat, .. }) = self.seats.remove(&resource) {
-                    seat.abandon();
+                if let Some(Campaign { state, .. }) = self.campaigns.remove(&resource) {
+                    state.abandon();
                 }
             }
             Output::Overdue { resource, token } => self.overdue(&resource, token),
@@ -408,15 +408,17 @@ impl Engine {
     fn distrust(&self, protected_until: Option<Moment>) {
         self.own.page.distrust();
         self.own.guard.iter().for_each(|guard| guard.end_all());
-        for Occupied { seat, .. } in self.seats.values().filter(|occupied| !occupied.seat.is_unlimited()) {
-            seat.outlives_lease(protected_until);
+        for Campaign { state, .. } in
+            self.campaigns.values().filter(|campaign| !campaign.state.is_unlimited())
+        {
+            state.outlives_lease(protected_until);
         }
     }
 
     /// The work does not stop.
     fn overdue(&self, resource: &ResourceName, token: Token) {
-        if let Some(Occupied { seat, .. }) = self.seats.get(resource) {
-            seat.overdue(token);
+        if let Some(Campaign { state, .. }) = self.campaigns.get(resource) {
+            state.overdue(token);
         }
         if self.own.on_overdue == OnOverdue::Exit {
             let token = token.0;
@@ -509,15 +511,15 @@ impl Engine {
         };
         let served = self.health.is_served();
         served.into_iter().for_each(|change| self.tell_of_store(change));
-        let stint = Stint::new(resource, grant, Commands::new(commands));
-        let known = self.known(&stint.resource);
-        if let Some(Occupied { seat, peers, terms }) = self.seats.get_mut(&stint.resource) {
-            seat.begin(&stint);
+        let work = WorkGuard::new(resource, grant, Commands::new(commands));
+        let known = self.known(&work.resource);
+        if let Some(Campaign { state, peers, terms }) = self.campaigns.get_mut(&work.resource) {
+            state.begin(&work);
             let (now, limit) = (self.own.clocks.now(), self.own.flapping);
             if let Some(changes) = terms.note(now, grant.term, limit, peers.asked()) {
-                seat.publish(Change::Flapping { changes, within: limit.within() });
+                state.publish(Change::Flapping { changes, within: limit.within() });
             }
-            peers.note(known).into_iter().for_each(|change| seat.publish(change));
+            peers.note(known).into_iter().for_each(|change| state.publish(change));
         }
     }
 
@@ -532,9 +534,9 @@ impl Engine {
                 let change = self.health.waits(waiting);
                 change.into_iter().for_each(|change| self.tell_of_store(change));
                 let known = self.known(&resource);
-                if let Some(Occupied { seat, peers, .. }) = self.seats.get_mut(&resource) {
-                    seat.waits(waiting);
-                    peers.note(known).into_iter().for_each(|change| seat.publish(change));
+                if let Some(Campaign { state, peers, .. }) = self.campaigns.get_mut(&resource) {
+                    state.waits(waiting);
+                    peers.note(known).into_iter().for_each(|change| state.publish(change));
                 }
             }
             Report::HeldBack(HeldBack::StoreForgot, left) => {
@@ -570,7 +572,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.own.page.distrust();
         self.own.guard.iter().for_each(|guard| guard.end_all());
-        self.seats.values().for_each(|occupied| occupied.seat.abandon());
+        self.campaigns.values().for_each(|campaign| campaign.state.abandon());
         self.attempts.values().for_each(|attempt| attempt.task.abort());
         if let Some((_, listening)) = &self.listening {
             listening.abort();

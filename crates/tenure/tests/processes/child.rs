@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use tenure::OnOverdue;
+use tenure::types::OnOverdue;
 use testkit::child::{Child, again};
 
 const ROLE: &str = "TENURE_TEST_ROLE";

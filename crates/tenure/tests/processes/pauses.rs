@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tenure::admin::Admin;
-use tenure::{Change, Event, OnOverdue, Ownership, Timing, Worker};
+use tenure::types::OnOverdue;
+use tenure::{Change, Event, Ownership, Timing, Worker};
 use testkit::child::{Child, say};
 
 use super::child::Part;
