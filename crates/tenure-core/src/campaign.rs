@@ -387,7 +387,7 @@ impl Campaign {
                 Stopping { own, then, told: Told::StopHard { overdue_at: told_at + margin / 4 } }
             }
             Stopping { own, then, told: Told::StopHard { overdue_at } } if now.has_reached(overdue_at) => {
-                (context.out)(Output::Overdue { resource, token: own.grant.token });
+                (context.out)(Output::Overdue(Ownership { resource, grant: own.grant }));
                 Stopping { own, then, told: Told::Overdue }
             }
             ReleaseDue { at, then: Then::LeaveBy(by) } if now.has_reached(by) => {

@@ -104,12 +104,7 @@ pub enum Output {
     },
     /// The work was told by force, too, and has not ended. Told once per ownership; after a loss, while there is still a quarter of
     /// the margin left to end the process.
-    Overdue {
-        /// Of which resource.
-        resource: ResourceName,
-        /// Which ownership.
-        token: Token,
-    },
+    Overdue(Ownership),
     /// The campaign is over: its work has ended, and nothing is held. Or the store has not answered the release for a third of
     /// the ttl; then the release goes on, but nobody has to wait for it.
     Left(ResourceName),

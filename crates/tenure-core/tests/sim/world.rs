@@ -659,7 +659,7 @@ impl World {
                 self.actors[index].asking.retain(|_, asking| !given_up(asking));
             }
             // All work ends here when it is stopped hard, or its process stands still.
-            Output::Overdue { .. } | Output::Unheard | Output::Report(_) => {}
+            Output::Overdue(_) | Output::Unheard | Output::Report(_) => {}
         }
     }
 

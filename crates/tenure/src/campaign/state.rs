@@ -362,11 +362,6 @@ impl CampaignState {
         });
     }
 
-    /// The work of the ownership under `token` ignores that it is to stop.
-    pub(crate) fn overdue(&self, token: Token) {
-        self.latest(token).into_iter().for_each(|latest| self.publish(Change::Overdue(latest.grant)));
-    }
-
     /// The work of the ownership under `token` has ended, and the next one may begin.
     pub(crate) fn is_done(&self, token: Token) {
         self.protect(|latest| if latest.grant.token == token { Protection::Over } else { latest.protection });

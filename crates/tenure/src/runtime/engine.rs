@@ -379,7 +379,7 @@ impl Engine {
                     state.abandon();
                 }
             }
-            Output::Overdue { resource, token } => self.overdue(&resource, token),
+            Output::Overdue(Granted { resource, grant }) => self.overdue(&resource, grant),
             Output::Unheard => {
                 for waits in self.leaving.drain(..) {
                     // Whoever waited for it may have given up by now.
@@ -416,12 +416,12 @@ impl Engine {
     }
 
     /// The work does not stop.
-    fn overdue(&self, resource: &ResourceName, token: Token) {
+    fn overdue(&self, resource: &ResourceName, grant: Grant) {
         if let Some(Campaign { state, .. }) = self.campaigns.get(resource) {
-            state.overdue(token);
+            state.publish(Change::Overdue(grant));
         }
         if self.own.on_overdue == OnOverdue::Exit {
-            let token = token.0;
+            let token = grant.token.0;
             let why = format!(
                 "the work of `{resource}` (token {token}) does not stop; this process ends before another worker starts"
             );

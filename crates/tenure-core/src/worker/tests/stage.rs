@@ -237,5 +237,5 @@ pub(super) fn stop_hard(resource: &str, token: u64) -> Output {
 }
 
 pub(super) fn overdue(resource: &str, token: u64) -> Output {
-    Output::Overdue { resource: name(resource), token: Token(token) }
+    Output::Overdue(Ownership { resource: name(resource), grant: grant(token) })
 }
