@@ -103,13 +103,18 @@ impl Flag {
     }
 }
 
-/// The next signal; meanwhile the wish to leave is passed on.
+/// The next signal; meanwhile the wish to leave is passed on. Whoever leaves does not wait for work that blocks its thread.
 pub(crate) async fn next(candidacy: &mut Candidacy, wish: &mut Wish) -> Option<Signal> {
+    let worker = candidacy.worker().clone();
+    let limit = worker.timing.ttl() / 3;
     loop {
+        let leaving = wish.leaving;
+        let blocked = async { Box::pin(worker.sleep(limit)).await };
         tokio::select! {
             biased;
             signal = candidacy.signal() => return signal,
             () = wish.wants_to_leave() => candidacy.leave(),
+            () = blocked, if leaving => return None,
         }
     }
 }

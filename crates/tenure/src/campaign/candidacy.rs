@@ -53,9 +53,17 @@ impl Candidacy {
         self.tell(Input::Leave(self.resource.clone()));
     }
 
-    /// Waits until the campaign has left. The driver does not let a store that does not answer prolong this.
+    /// Waits until the campaign has left, but not for work that blocks its thread. The driver does not let a store that does
+    /// not answer prolong this.
     pub(crate) async fn left(&mut self) {
-        while self.signal().await.is_some() {}
+        let worker = self.worker.clone();
+        let left = async { while self.signal().await.is_some() {} };
+        // Boxed, as what is rare: what a task may ever need it takes for as long as it lives.
+        let blocked = Box::pin(worker.doze(worker.timing.ttl() / 3));
+        tokio::select! {
+            () = left => {}
+            () = blocked => {}
+        }
     }
 
     /// The ownership, as the work sees it.

@@ -7,17 +7,22 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 use crate::campaign::state::Change;
-use crate::runtime::process::Owned;
+use crate::runtime::process::{self, Owned};
 
 /// A stream of what happens to a campaign, or to a [job](crate::Worker::cron).
 #[derive(Debug)]
 pub struct Changes<C = Change> {
+    /// Where it comes to an end. In a forked child nobody would say that it has.
+    process: u32,
     changes: mpsc::UnboundedReceiver<C>,
 }
 
 impl<C> Changes<C> {
     /// What happens next; nothing once the campaign or the job is over.
     pub async fn next(&mut self) -> Option<C> {
+        if self.process != process::id() {
+            return None;
+        }
         self.changes.recv().await
     }
 }
@@ -26,6 +31,9 @@ impl<C> futures_core::Stream for Changes<C> {
     type Item = C;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<C>> {
+        if self.process != process::id() {
+            return Poll::Ready(None);
+        }
         self.changes.poll_recv(cx)
     }
 }
@@ -50,7 +58,7 @@ impl<C> Listeners<C> {
         if let Some(mut all) = self.all() {
             all.iter_mut().for_each(|all| all.push(to.clone()));
         }
-        Changes { changes }
+        Changes { process: process::id(), changes }
     }
 
     pub(crate) fn tell(&self, change: &C)
