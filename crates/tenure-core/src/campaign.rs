@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use crate::message::{Grant, LeaseId, Leave, Leaving, Seq, Term, Ticket, Token, Want};
 use crate::moment::Moment;
-use crate::names::{ResourceName, Tickets};
+use crate::names::ResourceName;
 use crate::output::{EndReason, Output, Ownership};
 use crate::planted::{Bug, Planted};
 use crate::timing::Timing;
@@ -14,15 +14,15 @@ use crate::timing::Timing;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Campaign {
     pub(crate) want: Want,
+    reach: Reach,
     state: State,
     /// How many times in a row the work failed.
     failures: u32,
-    reach: Reach,
 }
 
 /// Whether the store is asked for a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Reach {
+pub(crate) enum Reach {
     Limited,
     /// Everybody owns the resource, and no store is asked. The latest term, which is the token, too: nobody else's writes
     /// are to be fenced off.
@@ -35,11 +35,11 @@ enum Reach {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
     /// It will claim at this moment.
-    Looking {
+    ClaimDue {
         at: Moment,
     },
     /// A claim is under way; a hint that came meanwhile is kept.
-    Asking {
+    Claiming {
         seq: Seq,
         hinted: Option<Moment>,
     },
@@ -48,10 +48,10 @@ enum State {
     Stopping {
         own: Own,
         then: Then,
-        hard_at: Option<Moment>,
+        told: Told,
     },
     /// The work has ended; the ticket is to be released at this moment.
-    Letting {
+    ReleaseDue {
         at: Moment,
         then: Then,
     },
@@ -64,10 +64,23 @@ enum State {
     Left,
 }
 
-/// An ownership, and the lease that it stands on.
+/// How far the work has been told to stop, and when it is told more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Told {
+    Stop {
+        hard_at: Moment,
+    },
+    StopHard {
+        overdue_at: Moment,
+    },
+    /// It has ignored both, and that was reported.
+    Overdue,
+}
+
+/// An ownership, and the lease that it stands on. One of a resource without limit stands on none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Own {
-    pub(crate) lease: LeaseId,
+    pub(crate) lease: Option<LeaseId>,
     pub(crate) grant: Grant,
 }
 
@@ -78,7 +91,12 @@ enum Then {
     Again,
     /// Compete again after a while.
     Later(Duration),
+    /// Leave. The user is told when the ticket is free.
     Leave,
+    /// The same while the ticket is released. At this moment the user is told, even if the store has not answered.
+    LeaveBy(Moment),
+    /// The user was told; the ticket is still to be released.
+    Release,
 }
 
 /// What goes to the store for many campaigns at a time.
@@ -122,7 +140,7 @@ pub(crate) enum Event {
 }
 
 /// What a transition looks at beside state and event.
-pub(crate) struct Scene<'a> {
+pub(crate) struct Context<'a> {
     pub(crate) now: Moment,
     pub(crate) timing: &'a Timing,
     /// The lease, while it is trusted.
@@ -132,38 +150,41 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Campaign {
-    pub(crate) fn new(want: Want, now: Moment) -> Self {
-        Self { want, state: State::Looking { at: now }, failures: 0, reach: Reach::Limited }
-    }
-
-    /// One for a resource without limit: it owns at the next tick.
-    pub(crate) fn unlimited(resource: ResourceName, now: Moment) -> Self {
-        let want = Want { resource, tickets: Tickets::ONE, priority: 0 };
-        Self { reach: Reach::Unlimited { term: 0 }, ..Self::new(want, now) }
+    pub(crate) fn new(want: Want, reach: Reach, now: Moment) -> Self {
+        Self { want, reach, state: State::ClaimDue { at: now }, failures: 0 }
     }
 
     /// One that only releases what the store says is held, and nobody knows why.
     pub(crate) fn unknown(want: Want, now: Moment) -> Self {
-        let state = State::Letting { at: now, then: Then::Leave };
-        Self { want, state, failures: 0, reach: Reach::Limited }
+        let state = State::ReleaseDue { at: now, then: Then::Release };
+        Self { want, reach: Reach::Limited, state, failures: 0 }
+    }
+
+    /// The user competes again, perhaps for other tickets.
+    pub(crate) fn want_again(&mut self, want: Want, reach: Reach) {
+        self.want = want;
+        if let (Reach::Limited, _) | (_, Reach::Limited) = (self.reach, reach) {
+            self.reach = reach;
+        }
     }
 
     /// When it wants to claim, or to release.
     pub(crate) fn due(&self, batch: Batch) -> Option<Moment> {
         match (batch, &self.state) {
-            _ if self.reach != Reach::Limited => None,
-            (Batch::Claims, State::Looking { at }) | (Batch::Releases, State::Letting { at, .. }) => {
-                Some(*at)
-            }
+            (Batch::Claims, State::ClaimDue { at }) if self.reach == Reach::Limited => Some(*at),
+            (Batch::Releases, State::ReleaseDue { at, .. }) => Some(*at),
             _ => None,
         }
     }
 
-    /// When a tick changes something: the harder stop is due, or a campaign without limit begins.
+    /// When a tick changes something.
     pub(crate) fn tick_at(&self) -> Option<Moment> {
-        match (&self.state, self.reach) {
-            (State::Stopping { hard_at, .. }, _) => *hard_at,
-            (State::Looking { at }, Reach::Unlimited { .. }) => Some(*at),
+        match &self.state {
+            State::ClaimDue { at } if self.reach != Reach::Limited => Some(*at),
+            State::Stopping { told: Told::Stop { hard_at: at }, .. }
+            | State::Stopping { told: Told::StopHard { overdue_at: at }, .. }
+            | State::ReleaseDue { then: Then::LeaveBy(at), .. }
+            | State::Releasing { then: Then::LeaveBy(at), .. } => Some(*at),
             _ => None,
         }
     }
@@ -171,8 +192,8 @@ impl Campaign {
     /// What the release says.
     pub(crate) fn leave(&self) -> Leave {
         let how = match self.state {
-            State::Letting { then: Then::Again, .. } => Leaving::SteppedDown,
-            State::Letting { then: Then::Later(wait), .. } if !wait.is_zero() => Leaving::Failed,
+            State::ReleaseDue { then: Then::Again, .. } => Leaving::SteppedDown,
+            State::ReleaseDue { then: Then::Later(wait), .. } if !wait.is_zero() => Leaving::Failed,
             _ => Leaving::Released,
         };
         Leave { resource: self.want.resource.clone(), how }
@@ -195,182 +216,212 @@ impl Campaign {
         self.state == State::Left
     }
 
+    /// Whether neither the lease nor the store matters to it now.
+    pub(crate) fn stands_alone(&self) -> bool {
+        match &self.state {
+            State::ClaimDue { .. } => self.reach != Reach::Limited,
+            State::Owning(own) | State::Stopping { own, .. } => own.lease.is_none(),
+            _ => false,
+        }
+    }
+
     /// The table.
-    pub(crate) fn on(&mut self, event: Event, scene: &mut Scene<'_>) {
+    pub(crate) fn on(&mut self, event: Event, context: &mut Context<'_>) {
+        if event.comes_from_the_store() && self.stands_alone() {
+            return;
+        }
         let state = core::mem::replace(&mut self.state, State::Left);
         self.state = match event {
             Event::End(..) | Event::LeaseOver { .. } | Event::Stopped(_) | Event::Tick => {
-                self.on_ending(state, &event, scene)
+                self.on_ending(state, &event, context)
             }
-            _ => self.on_answer(state, &event, scene),
+            _ => self.on_answer(state, &event, context),
         };
     }
 
     /// The half of the table that is about asking: hints, requests and what the store says to them.
-    fn on_answer(&mut self, state: State, event: &Event, scene: &mut Scene<'_>) -> State {
-        use State::{Asking, Letting, Looking, Owning, Releasing, Stopping};
-        let now = scene.now;
+    fn on_answer(&mut self, state: State, event: &Event, context: &mut Context<'_>) -> State {
+        use State::{ClaimDue, Claiming, Owning, ReleaseDue, Releasing, Stopping};
+        let now = context.now;
         match (state, *event) {
-            (Looking { at }, Event::Hinted(soon)) => Looking { at: at.or(soon) },
-            (Asking { seq, hinted }, Event::Hinted(soon)) => {
-                Asking { seq, hinted: Some(sooner(hinted, soon)) }
+            (ClaimDue { at }, Event::Hinted(soon)) => ClaimDue { at: at.or(soon) },
+            (Claiming { seq, hinted }, Event::Hinted(soon)) => {
+                Claiming { seq, hinted: Some(sooner(hinted, soon)) }
             }
             (Releasing { seq, then, hinted }, Event::Hinted(soon)) => {
                 Releasing { seq, then, hinted: Some(sooner(hinted, soon)) }
             }
 
-            (Looking { at }, Event::Sooner(by)) => {
-                Looking { at: at.or(now + now.until(at).saturating_sub(by)) }
+            (ClaimDue { at }, Event::Sooner(by)) => {
+                ClaimDue { at: at.or(now + now.until(at).saturating_sub(by)) }
             }
 
-            (Looking { .. }, Event::Entered) => Looking { at: now },
-            (Stopping { own, then: Then::Leave, hard_at }, Event::Entered) => {
-                Stopping { own, then: Then::Later(Duration::ZERO), hard_at }
+            (ClaimDue { .. }, Event::Entered) => ClaimDue { at: now },
+            (Stopping { own, then, told }, Event::Entered) if then.leaves() => {
+                Stopping { own, then: Then::Later(Duration::ZERO), told }
             }
-            (Letting { at, then: Then::Leave }, Event::Entered) => {
-                Letting { at, then: Then::Later(Duration::ZERO) }
+            (ReleaseDue { at, then }, Event::Entered) if then.leaves() => {
+                ReleaseDue { at, then: Then::Later(Duration::ZERO) }
             }
-            (Releasing { seq, then: Then::Leave, hinted }, Event::Entered) => {
+            (Releasing { seq, then, hinted }, Event::Entered) if then.leaves() => {
                 Releasing { seq, then: Then::Later(Duration::ZERO), hinted }
             }
 
-            (Looking { .. }, Event::Sent(seq)) => Asking { seq, hinted: None },
-            (Letting { then, .. }, Event::Sent(_)) if impatient(then, scene) => Looking { at: now },
-            (Letting { then, .. }, Event::Sent(seq)) => Releasing { seq, then, hinted: None },
+            (ClaimDue { .. }, Event::Sent(seq)) => Claiming { seq, hinted: None },
+            (ReleaseDue { then, .. }, Event::Sent(_)) if impatient(then, context) => ClaimDue { at: now },
+            (ReleaseDue { then, .. }, Event::Sent(seq)) => Releasing { seq, then, hinted: None },
 
-            (Asking { seq, .. }, Event::Granted(to, own)) if seq == to => self.start(own, scene),
+            (Claiming { seq, .. }, Event::Granted(to, own)) if seq == to => self.start(own, context),
             (Releasing { seq, then: Then::Again, .. }, Event::Granted(to, own)) if seq == to => {
-                self.start(own, scene)
+                self.start(own, context)
             }
-            (Looking { .. } | Letting { .. } | Releasing { .. }, Event::Granted(_, own))
-                if scene.planted.has(Bug::ReadoptAfterRelease) =>
+            (ClaimDue { .. } | ReleaseDue { .. } | Releasing { .. }, Event::Granted(_, own))
+                if context.planted.has(Bug::ReadoptAfterRelease) =>
             {
-                self.start(own, scene)
+                self.start(own, context)
             }
-            (Asking { seq, hinted }, Event::Waiting(to, at)) if seq == to => {
-                Looking { at: sooner(hinted, at) }
+            (Claiming { seq, hinted }, Event::Waiting(to, at)) if seq == to => {
+                ClaimDue { at: sooner(hinted, at) }
             }
             (Releasing { seq, then: Then::Again, hinted }, Event::Waiting(to, at)) if seq == to => {
-                Looking { at: sooner(hinted, at) }
+                ClaimDue { at: sooner(hinted, at) }
             }
             // The release said that it would queue again, and since then the campaign was told otherwise.
             (Releasing { seq, then, .. }, Event::Granted(to, _) | Event::Waiting(to, _)) if seq == to => {
-                Letting { at: now, then }
+                ReleaseDue { at: now, then }
             }
-            (Releasing { seq, then, .. }, Event::Released(to)) if seq == to => self.after(then, scene),
-            (Asking { seq, .. }, Event::Unanswered(to, at)) if seq == to => Looking { at },
-            (Releasing { seq, then, .. }, Event::Unanswered(to, at)) if seq == to => Letting { at, then },
+            (Releasing { seq, then, .. }, Event::Released(to)) if seq == to => self.after(then, context),
+            (Claiming { seq, .. }, Event::Unanswered(to, at)) if seq == to => ClaimDue { at },
+            (Releasing { seq, then, .. }, Event::Unanswered(to, at)) if seq == to => ReleaseDue { at, then },
 
             (Owning(own), Event::Holds(grant)) if grant != Some(own.grant) => {
-                self.stop(own, EndReason::Missing, now + scene.timing.margin() / 2, scene)
+                self.stop(own, EndReason::Missing, now + context.timing.margin() / 2, context)
             }
-            (Stopping { own, then, hard_at }, Event::Holds(grant)) if grant != Some(own.grant) => {
-                let hurry = now + scene.timing.margin() / 2;
-                Stopping { own, then, hard_at: hard_at.map(|at| at.or(hurry)) }
+            (Stopping { own, then, told }, Event::Holds(grant)) if grant != Some(own.grant) => {
+                Stopping { own, then, told: told.by(now + context.timing.margin() / 2) }
             }
-            (Looking { .. } | Asking { .. }, Event::Holds(Some(_))) => {
-                Letting { at: now, then: Then::Later(Duration::ZERO) }
+            (ClaimDue { .. } | Claiming { .. }, Event::Holds(Some(_))) => {
+                ReleaseDue { at: now, then: Then::Later(Duration::ZERO) }
             }
             // The release that is under way may have been for a life of the store that is over.
-            (Releasing { then, .. }, Event::Holds(Some(_))) => Letting { at: now, then },
+            (Releasing { then, .. }, Event::Holds(Some(_))) => ReleaseDue { at: now, then },
 
             (unchanged, _) => unchanged,
         }
     }
 
     /// The half of the table that is about the end of what is owned.
-    fn on_ending(&mut self, state: State, event: &Event, scene: &mut Scene<'_>) -> State {
-        use State::{Asking, Letting, Looking, Owning, Releasing, Stopping};
-        let (now, hurry) = (scene.now, scene.now + scene.timing.margin() / 2);
+    fn on_ending(&mut self, state: State, event: &Event, context: &mut Context<'_>) -> State {
+        use State::{ClaimDue, Claiming, Owning, ReleaseDue, Releasing, Stopping};
+        let (now, hurry) = (context.now, context.now + context.timing.margin() / 2);
         match (state, *event) {
             (Owning(own), Event::End(ending)) => {
-                let hard_at = if ending.is_gentle() { now + scene.timing.grace() } else { hurry };
-                self.stop(own, ending, hard_at, scene)
+                let hard_at = if ending.is_gentle() { now + context.timing.grace() } else { hurry };
+                self.stop(own, ending, hard_at, context)
             }
             // Another reason to end what is ending already: the work is told once, but it may have to hurry.
-            (Stopping { own, then, hard_at }, Event::End(ending)) => {
+            (Stopping { own, then, told }, Event::End(ending)) => {
                 let then =
                     if matches!(ending, EndReason::Left | EndReason::Finished) { Then::Leave } else { then };
-                let hard_at = hard_at.map(|at| if ending.is_gentle() { at } else { at.or(hurry) });
-                Stopping { own, then, hard_at }
+                Stopping { own, then, told: if ending.is_gentle() { told } else { told.by(hurry) } }
             }
-            (Looking { .. } | Asking { .. }, Event::End(EndReason::Left)) => match scene.live {
-                Some(_) => Letting { at: now, then: Then::Leave },
-                None => self.after(Then::Leave, scene),
-            },
-            (Letting { at, .. }, Event::End(EndReason::Left)) => Letting { at, then: Then::Leave },
-            (Releasing { seq, hinted, .. }, Event::End(EndReason::Left)) => {
-                Releasing { seq, then: Then::Leave, hinted }
+            (ClaimDue { .. }, Event::End(EndReason::Left)) if self.reach != Reach::Limited => {
+                self.after(Then::Leave, context)
+            }
+            (ClaimDue { .. } | Claiming { .. }, Event::End(EndReason::Left)) => {
+                self.release(context.live, Then::Leave, context)
+            }
+            (ReleaseDue { at, then }, Event::End(EndReason::Left)) if !then.leaves() => {
+                ReleaseDue { at, then: Then::Leave.limited(context) }
+            }
+            (Releasing { seq, then, hinted }, Event::End(EndReason::Left)) if !then.leaves() => {
+                Releasing { seq, then: Then::Leave.limited(context), hinted }
             }
 
             (Owning(own), Event::LeaseOver { ending, hard_at }) => {
-                let stopping = self.stop(own, ending, hard_at, scene);
-                if scene.planted.has(Bug::ClaimWhileWorkRuns) { Looking { at: now } } else { stopping }
+                let stopping = self.stop(own, ending, hard_at, context);
+                if context.planted.has(Bug::ClaimWhileWorkRuns) { ClaimDue { at: now } } else { stopping }
             }
-            (Stopping { own, then, hard_at }, Event::LeaseOver { hard_at: latest, .. }) => {
-                Stopping { own, then, hard_at: hard_at.map(|at| at.or(latest)) }
+            (Stopping { own, then, told }, Event::LeaseOver { hard_at, .. }) => {
+                Stopping { own, then, told: told.by(hard_at) }
             }
-            (Looking { .. } | Asking { .. }, Event::LeaseOver { .. })
-                if scene.planted.has(Bug::NeverAgain) =>
+            (ClaimDue { .. } | Claiming { .. }, Event::LeaseOver { .. })
+                if context.planted.has(Bug::NeverAgain) =>
             {
-                Looking { at: now + Duration::from_secs(3600) }
+                ClaimDue { at: now + Duration::from_secs(3600) }
             }
-            (Looking { .. } | Asking { .. }, Event::LeaseOver { .. }) => Looking { at: now },
-            (Letting { then, .. } | Releasing { then, .. }, Event::LeaseOver { .. }) => {
-                self.after(then, scene)
+            (ClaimDue { .. } | Claiming { .. }, Event::LeaseOver { .. }) => ClaimDue { at: now },
+            (ReleaseDue { then, .. } | Releasing { then, .. }, Event::LeaseOver { .. }) => {
+                self.after(then, context)
             }
 
             (Stopping { own, then, .. }, Event::Stopped(token)) if own.grant.token == token => {
-                if scene.live == Some(own.lease) {
-                    Letting { at: now, then }
-                } else {
-                    self.after(then, scene)
-                }
+                self.release(own.lease, then, context)
             }
             // Nobody told it to stop, and it says that it has: it came to its end.
             (Owning(own), Event::Stopped(token)) if own.grant.token == token => {
-                self.stop(own, EndReason::Finished, hurry, scene);
-                match self.reach {
-                    Reach::Limited => Letting { at: now, then: Then::Leave },
-                    Reach::Unlimited { .. } => self.after(Then::Leave, scene),
-                }
-            }
-            (Looking { at }, Event::Tick) if now.has_reached(at) => match self.reach {
-                Reach::Limited => Looking { at },
-                Reach::Unlimited { term } => self.start_unlimited(term + 1, scene),
-            },
-            (Stopping { own, then, hard_at: Some(at) }, Event::Tick) if now.has_reached(at) => {
-                (scene.out)(Output::StopHard {
-                    resource: self.want.resource.clone(),
-                    token: own.grant.token,
-                });
-                Stopping { own, then, hard_at: None }
+                self.stop(own, EndReason::Finished, hurry, context);
+                self.release(own.lease, Then::Leave, context)
             }
 
+            (unchanged, Event::Tick) => self.on_tick(unchanged, context),
             (unchanged, _) => unchanged,
         }
     }
 
-    fn start(&mut self, own: Own, scene: &mut Scene<'_>) -> State {
-        (scene.out)(Output::Start(Ownership { resource: self.want.resource.clone(), grant: own.grant }));
+    /// The part of the table that is about time.
+    fn on_tick(&mut self, state: State, context: &mut Context<'_>) -> State {
+        use State::{ClaimDue, ReleaseDue, Releasing, Stopping};
+        let (now, resource) = (context.now, self.want.resource.clone());
+        match state {
+            ClaimDue { at } if now.has_reached(at) => match self.reach {
+                Reach::Limited => ClaimDue { at },
+                Reach::Unlimited { term } => self.start_unlimited(term + 1, context),
+            },
+            Stopping { own, then, told: Told::Stop { hard_at } } if now.has_reached(hard_at) => {
+                (context.out)(Output::StopHard { resource, token: own.grant.token });
+                let (margin, half) = (context.timing.margin(), context.timing.margin() / 2);
+                // Told in time, it has half of what is left of the margin. Told only after the margin, because the process
+                // stood still, it has as long as that: nothing can be saved by haste.
+                let told_at = if now.has_reached(hard_at + half) { now } else { hard_at };
+                Stopping { own, then, told: Told::StopHard { overdue_at: told_at + margin / 4 } }
+            }
+            Stopping { own, then, told: Told::StopHard { overdue_at } } if now.has_reached(overdue_at) => {
+                (context.out)(Output::Overdue(Ownership { resource, grant: own.grant }));
+                Stopping { own, then, told: Told::Overdue }
+            }
+            ReleaseDue { at, then: Then::LeaveBy(by) } if now.has_reached(by) => {
+                (context.out)(Output::Left(resource));
+                ReleaseDue { at, then: Then::Release }
+            }
+            Releasing { seq, then: Then::LeaveBy(by), hinted } if now.has_reached(by) => {
+                (context.out)(Output::Left(resource));
+                Releasing { seq, then: Then::Release, hinted }
+            }
+            unchanged => unchanged,
+        }
+    }
+
+    fn start(&mut self, own: Own, context: &mut Context<'_>) -> State {
+        (context.out)(Output::Start(Ownership { resource: self.want.resource.clone(), grant: own.grant }));
         State::Owning(own)
     }
 
-    fn start_unlimited(&mut self, term: u64, scene: &mut Scene<'_>) -> State {
+    fn start_unlimited(&mut self, term: u64, context: &mut Context<'_>) -> State {
         self.reach = Reach::Unlimited { term };
         let grant = Grant { ticket: Ticket(0), term: Term(term), token: Token(term) };
-        self.start(Own { lease: LeaseId(0), grant }, scene)
+        self.start(Own { lease: None, grant }, context)
     }
 
     /// The first stop: from here on the ownership is not relied on.
-    fn stop(&mut self, own: Own, ending: EndReason, hard_at: Moment, scene: &mut Scene<'_>) -> State {
+    fn stop(&mut self, own: Own, ending: EndReason, hard_at: Moment, context: &mut Context<'_>) -> State {
         let resource = self.want.resource.clone();
-        (scene.out)(Output::Stop { resource, token: own.grant.token, ending });
-        let then = self.then(ending, scene.timing);
-        if scene.planted.has(Bug::ReleaseBeforeStop) && ending.is_gentle() {
-            return State::Letting { at: scene.now, then };
+        (context.out)(Output::Stop { resource, token: own.grant.token, ending });
+        let then = self.then(ending, context.timing);
+        if context.planted.has(Bug::ReleaseBeforeStop) && ending.is_gentle() {
+            return self.release(own.lease, then, context);
         }
-        State::Stopping { own, then, hard_at: Some(hard_at) }
+        State::Stopping { own, then, told: Told::Stop { hard_at } }
     }
 
     fn then(&mut self, ending: EndReason, timing: &Timing) -> Then {
@@ -386,15 +437,26 @@ impl Campaign {
         }
     }
 
+    /// Nothing is done any more under this lease: the ticket goes back, unless it went with the lease.
+    fn release(&mut self, lease: Option<LeaseId>, then: Then, context: &mut Context<'_>) -> State {
+        match lease {
+            Some(_) if context.live == lease => {
+                State::ReleaseDue { at: context.now, then: then.limited(context) }
+            }
+            _ => self.after(then, context),
+        }
+    }
+
     /// Nothing is held any more: what now?
-    fn after(&mut self, then: Then, scene: &mut Scene<'_>) -> State {
+    fn after(&mut self, then: Then, context: &mut Context<'_>) -> State {
         match then {
-            Then::Again => State::Looking { at: scene.now },
-            Then::Later(wait) => State::Looking { at: scene.now + wait },
-            Then::Leave => {
-                (scene.out)(Output::Left(self.want.resource.clone()));
+            Then::Again => State::ClaimDue { at: context.now },
+            Then::Later(wait) => State::ClaimDue { at: context.now + wait },
+            Then::Leave | Then::LeaveBy(_) => {
+                (context.out)(Output::Left(self.want.resource.clone()));
                 State::Left
             }
+            Then::Release => State::Left,
         }
     }
 
@@ -404,11 +466,39 @@ impl Campaign {
     }
 }
 
+impl Event {
+    /// Whether only those that depend on the lease have to know.
+    fn comes_from_the_store(&self) -> bool {
+        matches!(self, Self::Hinted(_) | Self::Sooner(_) | Self::Holds(_) | Self::LeaseOver { .. })
+    }
+}
+
+impl Then {
+    fn leaves(self) -> bool {
+        matches!(self, Self::Leave | Self::LeaveBy(_) | Self::Release)
+    }
+
+    /// The same from here on, where only the store is waited for: a user who leaves does not wait longer than this.
+    fn limited(self, context: &Context<'_>) -> Self {
+        if self == Self::Leave { Self::LeaveBy(context.now + context.timing.ttl() / 3) } else { self }
+    }
+}
+
+impl Told {
+    /// The harder stop comes by then at the latest.
+    fn by(self, latest: Moment) -> Self {
+        match self {
+            Self::Stop { hard_at } => Self::Stop { hard_at: hard_at.or(latest) },
+            harder => harder,
+        }
+    }
+}
+
 /// The earlier of two moments, of which one may not be.
 fn sooner(hinted: Option<Moment>, at: Moment) -> Moment {
     hinted.map_or(at, |soon| at.or(soon))
 }
 
-fn impatient(then: Then, scene: &Scene<'_>) -> bool {
-    scene.planted.has(Bug::ClaimBeforeReleaseAnswered) && then != Then::Leave
+fn impatient(then: Then, context: &Context<'_>) -> bool {
+    context.planted.has(Bug::ClaimBeforeReleaseAnswered) && !then.leaves()
 }

@@ -63,7 +63,7 @@ pub(crate) struct Attempt {
 
 /// A lease that is over for the worker, and that the store has still to be told of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Farewell {
+pub(crate) struct PendingClose {
     pub(crate) id: LeaseId,
     pub(crate) why: Closing,
     pub(crate) tries: Tries,

@@ -21,10 +21,9 @@ pub struct Now {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// Compete for a resource. If the worker does already, its next claim asks for these tickets and this
-    /// priority; if it was about to leave, it stays. Where that would be a mistake the caller asks
-    /// [`is_campaigning`](crate::Worker::is_campaigning) first.
+    /// priority. If it was about to leave, it stays: it competes once the old work has ended and the old ticket is free.
     Enter(Want),
-    /// Own a resource without limit: everybody does, and no store is asked. As for a mistake: as above.
+    /// Own a resource without limit: everybody does, and no store is asked. Otherwise as [`Enter`](Self::Enter).
     EnterUnlimited(ResourceName),
     /// Give up the ownership, if there is one, and stay a candidate.
     StepDown(ResourceName),
@@ -78,8 +77,13 @@ pub enum Output {
     Send(Request),
     /// Give up the request of this number, with its connection; a late answer changes nothing.
     Abandon(Seq),
-    /// Until when everything owned may be relied on; nothing: not at all.
-    Trust(Option<Moment>),
+    /// Everything owned may be relied on until then.
+    Trust(Moment),
+    /// The lease is over: nothing owned may be relied on.
+    Distrust {
+        /// Before then the store lets nobody else in, if the lease ran out. One that was withdrawn protects nothing.
+        protected_until: Option<Moment>,
+    },
     /// Start the work.
     Start(Ownership),
     /// Tell the work to stop, clean up, and say so. From here on the ownership does not hold.
@@ -98,10 +102,17 @@ pub enum Output {
         /// Which ownership.
         token: Token,
     },
-    /// The campaign is over; nothing is held.
+    /// The work was told by force, too, and has not ended. Told once per ownership; after a loss, while there is still a quarter of
+    /// the margin left to end the process.
+    Overdue(Ownership),
+    /// The campaign is over: its work has ended, and nothing is held. Or the store has not answered the release for a third of
+    /// the ttl; then the release goes on, but nobody has to wait for it.
     Left(ResourceName),
     /// Something that people may want to know.
     Report(Report),
+    /// Nothing is done any more, but the store has not said for a third of the ttl that it knows. The shutdown goes on, but
+    /// nobody has to wait for it.
+    Unheard,
     /// The shutdown is complete.
     Done,
 }

@@ -7,11 +7,11 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::campaign::{Batch, Campaign, Event, Scene};
-use crate::lease::{Attempt, Farewell, Lease, Live, Tries};
+use crate::campaign::{Batch, Campaign, Context, Event, Reach};
+use crate::lease::{Attempt, Lease, Live, PendingClose, Tries};
 use crate::message::{Call, Grant, LeaseId, Request, Seq, Token, Waiting, Want};
 use crate::moment::Moment;
-use crate::names::{Label, Metadata, ResourceName};
+use crate::names::{Label, Metadata, ResourceName, Tickets};
 use crate::output::{EndReason, Input, Now, Output, Report};
 use crate::planted::{Bug, Planted};
 use crate::timing::{Clock, Timing};
@@ -37,10 +37,8 @@ pub struct Worker {
     metadata: Metadata,
     mode: Mode,
     lease: Lease,
-    farewells: Vec<Farewell>,
+    closes: Vec<PendingClose>,
     campaigns: BTreeMap<ResourceName, Campaign>,
-    /// Those for resources without limit. They stand on no lease.
-    unlimited: BTreeMap<ResourceName, Campaign>,
     agenda: Agenda,
     under_way: Vec<Asked>,
     seq: Seq,
@@ -60,7 +58,12 @@ pub struct Worker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Mode {
     Serving,
+    /// Everything is told to stop.
     Leaving,
+    /// Nothing is done any more; the store is told. At this moment whoever waits is told that it has not answered.
+    Closing {
+        unheard_at: Option<Moment>,
+    },
     Done,
 }
 
@@ -120,9 +123,8 @@ impl Worker {
             metadata,
             mode: Mode::Serving,
             lease: Lease::Absent { open_at: now },
-            farewells: Vec::new(),
+            closes: Vec::new(),
             campaigns: BTreeMap::new(),
-            unlimited: BTreeMap::new(),
             agenda: Agenda::default(),
             under_way: Vec::new(),
             seq: Seq(0),
@@ -148,8 +150,11 @@ impl Worker {
         // Before anything else: a late Kept must not revive what has run out.
         self.expire(now);
         match input {
-            Input::Enter(want) => self.enter(now, want),
-            Input::EnterUnlimited(resource) => self.enter_unlimited(now, resource),
+            Input::Enter(want) => self.enter(now, want, Reach::Limited),
+            Input::EnterUnlimited(resource) => {
+                let want = Want { resource, tickets: Tickets::ONE, priority: 0 };
+                self.enter(now, want, Reach::Unlimited { term: 0 });
+            }
             Input::StepDown(resource) => self.tell(now, &resource, Event::End(EndReason::SteppedDown)),
             Input::Leave(resource) => self.tell(now, &resource, Event::End(EndReason::Left)),
             Input::End { resource, token, ending }
@@ -195,8 +200,8 @@ impl Worker {
             }
         }
         self.under_way.iter().for_each(|asked| at(now.until(asked.attempt.due)));
-        for farewell in self.farewells.iter().filter(|farewell| self.may_close(farewell.id)) {
-            at(now.until(farewell.tries.at()));
+        for close in self.closes.iter().filter(|close| self.may_close(close.id)) {
+            at(now.until(close.tries.at()));
         }
         for batch in [Batch::Claims, Batch::Releases] {
             let may_send_in = self.may_send_in(now, batch).filter(|_| self.count_under_way(batch) < AT_ONCE);
@@ -205,13 +210,16 @@ impl Worker {
             }
         }
         self.agenda.ticks.into_iter().for_each(|tick_at| at(now.until(tick_at)));
+        if let Mode::Closing { unheard_at: Some(unheard_at) } = self.mode {
+            at(now.until(unheard_at));
+        }
         soonest
     }
 
     /// Whether the worker competes for the resource, or has not quite left it.
     #[must_use]
     pub fn is_campaigning(&self, resource: &ResourceName) -> bool {
-        self.campaigns.contains_key(resource) || self.unlimited.contains_key(resource)
+        self.campaigns.contains_key(resource)
     }
 
     /// Until when what is owned may be relied on.
@@ -222,7 +230,8 @@ impl Worker {
 
     /// What is owned and not told to stop. It holds only before [`trusted_until`](Self::trusted_until).
     pub fn owned(&self) -> impl Iterator<Item = (&ResourceName, Grant)> {
-        self.campaigns.iter().filter_map(|(name, campaign)| Some((name, campaign.owning()?.grant)))
+        let owning = |campaign: &Campaign| campaign.owning().filter(|own| own.lease.is_some());
+        self.campaigns.iter().filter_map(move |(name, campaign)| Some((name, owning(campaign)?.grant)))
     }
 
     /// The lease, while it is trusted.
@@ -235,36 +244,32 @@ impl Worker {
     #[must_use]
     pub fn lease_of(&self, resource: &ResourceName, token: Token) -> Option<LeaseId> {
         let own = self.campaigns.get(resource)?.owning()?;
-        (own.grant.token == token).then_some(own.lease)
+        own.lease.filter(|_| own.grant.token == token)
     }
 
-    fn enter(&mut self, now: Now, want: Want) {
+    fn enter(&mut self, now: Now, want: Want, reach: Reach) {
         let resource = want.resource.clone();
         match self.campaigns.get_mut(&resource) {
             _ if self.mode != Mode::Serving => self.out.push_back(Output::Left(resource)),
             Some(campaign) => {
-                campaign.want = want;
+                campaign.want_again(want, reach);
                 self.tell(now, &resource, Event::Entered);
             }
-            None => self.add(Campaign::new(want, now.at)),
+            None => self.add(Campaign::new(want, reach, now.at)),
         }
-    }
-
-    fn enter_unlimited(&mut self, now: Now, resource: ResourceName) {
-        if self.mode != Mode::Serving {
-            self.out.push_back(Output::Left(resource));
-            return;
-        }
-        let campaign = Campaign::unlimited(resource.clone(), now.at);
-        self.agenda.note(&campaign);
-        self.unlimited.insert(resource, campaign);
     }
 
     fn shut_down(&mut self, now: Now) {
-        if self.mode == Mode::Serving {
-            self.mode = Mode::Leaving;
-            self.tell_all(now, |_| Event::End(EndReason::Left));
-            self.tell_unlimited(now, Event::End(EndReason::Left));
+        match self.mode {
+            Mode::Serving => {
+                self.mode = Mode::Leaving;
+                self.tell_all(now, |_| Event::End(EndReason::Left));
+            }
+            // One more who waits.
+            Mode::Closing { unheard_at: None } => {
+                self.mode = Mode::Closing { unheard_at: Some(now.at + self.timing.ttl() / 3) };
+            }
+            Mode::Leaving | Mode::Closing { .. } | Mode::Done => {}
         }
     }
 
@@ -284,8 +289,8 @@ impl Worker {
             }
             _ => {}
         }
-        for farewell in self.farewells.iter_mut().filter(|farewell| farewell.tries.awaits(seq)) {
-            farewell.tries = Tries::Next(retry_at);
+        for close in self.closes.iter_mut().filter(|close| close.tries.awaits(seq)) {
+            close.tries = Tries::Next(retry_at);
         }
         self.under_way.retain(|asked| asked.attempt.seq != seq);
         self.misses = self.misses.saturating_add(1);
@@ -308,13 +313,12 @@ impl Worker {
     }
 
     fn works_under(&self, resource: &ResourceName, token: Token) -> bool {
-        let campaign = self.campaigns.get(resource).or_else(|| self.unlimited.get(resource));
-        let own = campaign.and_then(Campaign::working);
+        let own = self.campaigns.get(resource).and_then(Campaign::working);
         own.is_some_and(|own| own.grant.token == token)
     }
 
     fn works_at(&self, resource: &ResourceName) -> bool {
-        self.campaigns.get(resource).and_then(Campaign::working).is_some()
+        self.campaigns.get(resource).and_then(Campaign::working).is_some_and(|own| own.lease.is_some())
     }
 
     /// Renews soon, because there is something to hear: at once, but not many times within an interval.
@@ -334,17 +338,18 @@ impl Worker {
             Lease::Live(live) => live.awaits(seq),
         };
         single
-            || self.farewells.iter().any(|farewell| farewell.tries.awaits(seq))
+            || self.closes.iter().any(|close| close.tries.awaits(seq))
             || self.under_way.iter().any(|asked| asked.attempt.seq == seq)
     }
 
-    /// Whether any work runs or winds down.
+    /// Whether any work runs or winds down on a lease.
     fn works(&self) -> bool {
-        self.campaigns.values().any(|campaign| campaign.working().is_some())
+        self.campaigns.values().any(|campaign| campaign.working().is_some_and(|own| own.lease.is_some()))
     }
 
     fn wants_lease(&self, now: Moment) -> bool {
-        self.mode == Mode::Serving && !self.campaigns.is_empty() && self.has_beaten(now)
+        let wants = || self.campaigns.values().any(|campaign| !campaign.stands_alone());
+        self.mode == Mode::Serving && wants() && self.has_beaten(now)
     }
 
     /// Whether the application has shown in time that it is not wedged.
@@ -405,23 +410,13 @@ impl Worker {
 
     fn tell(&mut self, now: Now, resource: &ResourceName, event: Event) {
         let live = self.lease();
-        let Self { campaigns, unlimited, agenda, timing, planted, out, .. } = self;
-        // What stands on no lease is not told of one.
-        let (campaigns, live) =
-            if unlimited.contains_key(resource) { (unlimited, None) } else { (campaigns, live) };
+        let Self { campaigns, agenda, timing, planted, out, .. } = self;
         let Some(campaign) = campaigns.get_mut(resource) else { return };
         let out = &mut |output| out.push_back(output);
-        campaign.on(event, &mut Scene { now: now.at, timing, live, planted: *planted, out });
+        campaign.on(event, &mut Context { now: now.at, timing, live, planted: *planted, out });
         agenda.note(campaign);
         if campaign.has_left() {
             campaigns.remove(resource);
-        }
-    }
-
-    /// Tells every campaign for a resource without limit; no lease matters to them.
-    fn tell_unlimited(&mut self, now: Now, event: Event) {
-        for resource in self.unlimited.keys().cloned().collect::<Vec<_>>() {
-            self.tell(now, &resource, event);
         }
     }
 
@@ -430,10 +425,9 @@ impl Worker {
         let Self { campaigns, agenda, timing, planted, out, .. } = self;
         let out = &mut |output| out.push_back(output);
         *agenda = Agenda::default();
-        self.unlimited.values().for_each(|campaign| agenda.note(campaign));
         campaigns.retain(|_, campaign| {
             let event = event(campaign);
-            campaign.on(event, &mut Scene { now: now.at, timing, live, planted: *planted, out });
+            campaign.on(event, &mut Context { now: now.at, timing, live, planted: *planted, out });
             agenda.note(campaign);
             !campaign.has_left()
         });

@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 
 pub use self::measure::{Measured, RoundTrip};
 use crate::Error;
-use crate::runtime::driver::Driver;
 use crate::store::{self, Condition, Entry, OpenStore, Pending, Store, Warning};
 
 /// How long a tool waits for an answer.
@@ -194,8 +193,7 @@ impl Admin {
         ask: impl FnOnce(Arc<dyn Store>) -> Pending<'static, T> + Send + 'static,
     ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
-        let store = self.opened.store.clone();
-        let driver: &Driver = &self.opened.driver;
+        let (store, driver) = self.opened.parts.get()?.clone();
         driver.spawn(Box::pin(async move {
             let said = tokio::time::timeout(limit, ask(store)).await;
             let silent = |_| Error::unavailable(format!("the store did not answer within {limit:?}"));

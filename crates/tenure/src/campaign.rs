@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use self::callbacks::{Flag, OnReturn, Wish};
-use self::candidacy::Entered;
+use self::candidacy::Candidacy;
 use self::changes::{Changes, Listeners};
-use self::state::{Seat, Signal};
-use self::work_guard::Stint;
+use self::state::{CampaignState, Signal};
+use self::work_guard::WorkGuard;
 use crate::Error;
 use crate::lead::Lead;
 use crate::outcome::{IntoOutcome, Outcome};
@@ -119,8 +119,8 @@ impl CampaignBuilder {
             let work = work(lead.clone());
             async move { lead.run(work).await.map_or(Outcome::Unfinished, IntoOutcome::into_outcome) }
         };
-        self.start(|wish, entered| {
-            callbacks::serve(wish, entered, OnReturn::Finish, work, |_| std::future::ready(()))
+        self.start(|wish, candidacy| {
+            callbacks::serve(wish, candidacy, OnReturn::Finish, work, |_| std::future::ready(()))
         })
     }
 
@@ -142,23 +142,23 @@ impl CampaignBuilder {
         C: FnMut(EndReason) -> G + Send + 'static,
         G: Future<Output: IntoOutcome> + Send + 'static,
     {
-        self.start(|wish, entered| callbacks::serve(wish, entered, OnReturn::Keep, start, cleanup))
+        self.start(|wish, candidacy| callbacks::serve(wish, candidacy, OnReturn::Keep, start, cleanup))
     }
 
     /// Begins to compete; `serve` answers the signals of the campaign, in the runtime of the caller.
-    pub(crate) fn start<F>(self, serve: impl FnOnce(Wish, Entered) -> F) -> Result<Campaign, Error>
+    pub(crate) fn start<F>(self, serve: impl FnOnce(Wish, Candidacy) -> F) -> Result<Campaign, Error>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| Error::refused("callbacks need a tokio runtime").because(error))?;
-        let entered = self.enter()?;
-        let (seat, worker, resource) =
-            (entered.seat.clone(), entered.worker().clone(), entered.resource.clone());
+        let candidacy = self.enter()?;
+        let (state, worker, resource) =
+            (candidacy.state.clone(), candidacy.worker().clone(), candidacy.resource.clone());
         let (leave, is_over) = (Arc::<Flag>::default(), Arc::<Flag>::default());
         // Nothing around it: what is moved into another future is there twice.
-        runtime.spawn(serve(Wish::new(leave.clone(), is_over.clone()), entered));
-        Ok(Campaign { seat, worker, resource, leave, is_over })
+        runtime.spawn(serve(Wish::new(leave.clone(), is_over.clone()), candidacy));
+        Ok(Campaign { state, worker, resource, leave, is_over })
     }
 
     /// Competes, runs `work` in the task of the caller while this worker owns, and competes again after a loss. When
@@ -172,36 +172,36 @@ impl CampaignBuilder {
     /// # Errors
     /// When a setting breaks its limit, this worker competes for the resource already, or it was shut down.
     pub async fn run<T>(self, mut work: impl AsyncFnMut(Lead) -> T) -> Result<T, Error> {
-        let mut entered = self.enter()?;
+        let mut candidacy = self.enter()?;
         loop {
-            let stint = match entered.signal().await {
-                Some(Signal::Start(stint)) => stint,
+            let guard = match candidacy.signal().await {
+                Some(Signal::Start(guard)) => guard,
                 Some(_) => continue,
                 None => return Err(Error::refused("the worker was shut down")),
             };
-            let grant = stint.grant;
+            let grant = guard.grant;
             // Boxed, so that it can be dropped before the driver is told that it has ended.
-            let (ended, lead) = (AtomicBool::new(false), entered.lead(grant));
+            let (ended, lead) = (AtomicBool::new(false), candidacy.lead(grant));
             let work = async {
                 let done = work(lead).await;
                 ended.store(true, Ordering::Relaxed);
                 done
             };
-            let mut work = Box::pin(work.instrument(telemetry::span(&entered.resource, grant)));
-            if let Ok(done) = entered.lead(grant).run(&mut work).await {
+            let mut work = Box::pin(work.instrument(telemetry::span(&candidacy.resource, grant)));
+            if let Ok(done) = candidacy.lead(grant).run(&mut work).await {
                 drop(work);
-                entered.end(grant.token, EndReason::Finished);
-                drop(stint);
-                entered.is_over().await;
+                candidacy.end(grant.token, EndReason::Finished);
+                drop(guard);
+                candidacy.left().await;
                 return Ok(done);
             }
             // The clock may have said so before the driver did.
-            entered.end(grant.token, EndReason::SteppedDown);
+            candidacy.end(grant.token, EndReason::SteppedDown);
             // It has lost: it may wind down until the harder stop. What it returns now is not its own end.
             while !ended.load(Ordering::Relaxed) {
                 tokio::select! {
                     biased;
-                    signal = entered.signal() => match signal {
+                    signal = candidacy.signal() => match signal {
                         Some(Signal::StopHard) | None => break,
                         Some(_) => {}
                     },
@@ -209,7 +209,7 @@ impl CampaignBuilder {
                 }
             }
             drop(work);
-            drop(stint);
+            drop(guard);
         }
     }
 
@@ -219,10 +219,10 @@ impl CampaignBuilder {
     /// When a setting breaks its limit, this worker competes for the resource already, or it was shut down.
     // req: E9
     pub async fn acquire(self) -> Result<Ownership, Error> {
-        let mut entered = self.enter()?;
+        let mut candidacy = self.enter()?;
         loop {
-            match entered.signal().await {
-                Some(Signal::Start(stint)) => return Ok(Ownership::new(entered, stint)),
+            match candidacy.signal().await {
+                Some(Signal::Start(guard)) => return Ok(Ownership::new(candidacy, guard)),
                 Some(_) => {}
                 None => return Err(Error::refused("the worker was shut down")),
             }
@@ -235,11 +235,11 @@ impl CampaignBuilder {
     /// As [`acquire`](Self::acquire), and when the store does not answer within a third of the ttl.
     pub async fn try_acquire(self) -> Result<Option<Ownership>, Error> {
         let (worker, limit) = (self.worker.clone(), self.worker.timing.ttl() / 3);
-        let mut entered = self.enter()?;
+        let mut candidacy = self.enter()?;
         let answer = async {
             loop {
-                match entered.signal().await {
-                    Some(Signal::Start(stint)) => return Ok(Some(stint)),
+                match candidacy.signal().await {
+                    Some(Signal::Start(guard)) => return Ok(Some(guard)),
                     Some(Signal::Waiting) => return Ok(None),
                     Some(_) => {}
                     None => return Err(Error::refused("the worker was shut down")),
@@ -249,11 +249,11 @@ impl CampaignBuilder {
         let answer = tokio::select! {
             answer = answer => answer?,
             () = worker.sleep(limit) => {
-                let what = format!("cannot tell whether `{}` is free: the store did not answer", entered.resource);
+                let what = format!("cannot tell whether `{}` is free: the store did not answer", candidacy.resource);
                 return Err(Error::unavailable(what));
             }
         };
-        Ok(answer.map(|stint| Ownership::new(entered, stint)))
+        Ok(answer.map(|guard| Ownership::new(candidacy, guard)))
     }
 
     /// Waits for a ticket, but not for longer than `limit`.
@@ -273,7 +273,7 @@ impl CampaignBuilder {
         }
     }
 
-    pub(crate) fn enter(self) -> Result<Entered, Error> {
+    pub(crate) fn enter(self) -> Result<Candidacy, Error> {
         let (worker, resource) = (self.worker, self.resource?);
         let wanted = match self.tickets {
             Tickets::All => Wanted::All(resource),
@@ -281,14 +281,14 @@ impl CampaignBuilder {
                 Wanted::Tickets(Want { resource, tickets: Count::new(count)?, priority: self.priority })
             }
         };
-        Entered::new(worker, wanted, self.listeners)
+        Candidacy::new(worker, wanted, self.listeners)
     }
 }
 
 /// A campaign that runs in the background. Dropping the handle does not stop it.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    seat: Arc<Seat>,
+    state: Arc<CampaignState>,
     pub(crate) worker: Arc<Inner>,
     resource: ResourceName,
     leave: Arc<Flag>,
@@ -301,7 +301,7 @@ impl Campaign {
     #[inline]
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.seat.owns()
+        self.state.owns()
     }
 
     /// Who owns the resource, where, since when, for how long still.
@@ -318,7 +318,7 @@ impl Campaign {
             })
         }));
         let unavailable = || Error::unavailable(format!("cannot read the owners of `{}`", self.resource));
-        self.worker.commands.send(ask).map_err(|_| unavailable())?;
+        self.worker.commands.send(ask)?;
         tokio::select! {
             answer = answered => Ok(answer.map_err(|_| unavailable())??.into_iter().flat_map(|view| view.owners).collect()),
             () = self.worker.sleep(self.worker.timing.ttl() / 3) => Err(unavailable()),
@@ -333,8 +333,8 @@ impl Campaign {
     // req: E10
     #[must_use]
     pub fn gate(&self) -> Option<Lead> {
-        let lead = self.seat.present().map(|stint| self.lead(&stint));
-        telemetry::gate(&self.resource, lead.is_some(), self.seat.is_silent());
+        let lead = self.state.present().map(|guard| self.lead(&guard));
+        telemetry::gate(&self.resource, lead.is_some(), self.state.is_silent());
         lead
     }
 
@@ -342,14 +342,14 @@ impl Campaign {
     // req: T10
     pub async fn run_if_owner<T>(&self, work: impl AsyncFnOnce(Lead) -> T) -> Option<T> {
         // Kept while the work runs: the ticket is not free before.
-        let stint = self.seat.present()?;
-        let lead = self.lead(&stint);
+        let guard = self.state.present()?;
+        let lead = self.lead(&guard);
         lead.run(work(lead.clone())).await.ok()
     }
 
     /// As [`Lead::step_down`], if this worker owns a ticket.
     pub async fn step_down(&self) {
-        if let Some(lead) = self.seat.present().map(|stint| self.lead(&stint)) {
+        if let Some(lead) = self.state.present().map(|guard| self.lead(&guard)) {
             lead.step_down().await;
         }
     }
@@ -362,8 +362,8 @@ impl Campaign {
     pub async fn publish(&self, bytes: &[u8]) -> Result<Published, Error> {
         // What is too long is refused also where nobody owns: a test of it does not depend on who does.
         Payload::new(bytes)?;
-        match self.seat.present() {
-            Some(stint) => self.lead(&stint).publish(bytes).await,
+        match self.state.present() {
+            Some(guard) => self.lead(&guard).publish(bytes).await,
             None => Ok(Published::NotOwner),
         }
     }
@@ -371,7 +371,7 @@ impl Campaign {
     /// What happens to this campaign, from now on. Nothing is left out; it ends with the campaign.
     #[must_use]
     pub fn changes(&self) -> Changes {
-        self.seat.listen()
+        self.state.listen()
     }
 
     /// Leaves the campaign: stops the work, awaits the cleanup, releases. Once it has returned no callback runs
@@ -380,11 +380,14 @@ impl Campaign {
     /// Stopping what has stopped returns at once.
     // req: A3
     pub async fn stop(&self) {
-        self.leave.raise();
-        self.is_over.raised().await;
+        // In a forked child nothing of it runs.
+        if self.worker.commands.check().is_ok() {
+            self.leave.raise();
+            self.is_over.raised().await;
+        }
     }
 
-    fn lead(&self, stint: &Stint) -> Lead {
-        Lead::new(self.resource.clone(), stint.grant, self.seat.clone(), &self.worker.commands)
+    fn lead(&self, guard: &WorkGuard) -> Lead {
+        Lead::new(self.resource.clone(), guard.grant, self.state.clone(), &self.worker.commands)
     }
 }

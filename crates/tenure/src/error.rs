@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Corrupt,
     /// The work that was to be done failed. Its own error is the source.
     Failed,
+    /// The process was forked after this was opened. Connect again in the child.
+    Forked,
 }
 
 impl Error {
@@ -44,6 +46,12 @@ impl Error {
     #[must_use]
     pub fn corrupt(what: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Corrupt, what: what.into(), source: None }
+    }
+
+    /// The handle belongs to the parent of this process.
+    pub(crate) fn forked() -> Self {
+        let what = "the process was forked after this was opened: connect again in the child";
+        Self { kind: ErrorKind::Forked, what: what.to_owned(), source: None }
     }
 
     /// The work failed.

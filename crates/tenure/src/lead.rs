@@ -9,12 +9,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tenure_core::{EndReason, Grant, Holder, Input, Payload, Published, ResourceName};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::Error;
-use crate::campaign::state::Seat;
+use crate::campaign::state::CampaignState;
 use crate::ownership::Lost;
-use crate::runtime::engine::Command;
+use crate::runtime::engine::{Command, Commands, WeakCommands};
 
 /// One ownership, as its work sees it. Clone it freely: a clone neither keeps nor releases the ticket, and once the
 /// ownership has ended every clone says so.
@@ -22,9 +22,9 @@ use crate::runtime::engine::Command;
 pub struct Lead {
     resource: ResourceName,
     grant: Grant,
-    seat: Arc<Seat>,
+    state: Arc<CampaignState>,
     /// Weak: a clone that outlives the ownership keeps no worker alive.
-    commands: mpsc::WeakUnboundedSender<Command>,
+    commands: WeakCommands,
 }
 
 impl fmt::Debug for Lead {
@@ -45,7 +45,7 @@ impl Lead {
     #[inline]
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.seat.holds(self.grant.token)
+        self.state.holds(self.grant.token)
     }
 
     /// The resource that is owned.
@@ -76,7 +76,7 @@ impl Lead {
     /// [`holds`](Self::holds) by the margin.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.seat.remaining(self.grant.token)
+        self.state.remaining(self.grant.token)
     }
 
     /// The lock by which the store proves the death of a worker, for work that runs in a child process. Let the child
@@ -88,7 +88,7 @@ impl Lead {
     /// When the ownership has ended, or the lock is not available. Do not start the work then.
     // req: O12
     pub async fn lock(&self) -> Result<Option<OwnedFd>, Error> {
-        if self.seat.is_unlimited() {
+        if self.state.is_unlimited() {
             return Ok(None);
         }
         let locked = self.ask(|answer| Command::ShareLock(self.resource.clone(), self.grant.token, answer));
@@ -106,7 +106,7 @@ impl Lead {
     // req: E15
     pub async fn publish(&self, bytes: &[u8]) -> Result<Published, Error> {
         let payload = Payload::new(bytes)?;
-        if self.seat.is_unlimited() {
+        if self.state.is_unlimited() {
             let what = format!("`{}` has no limit, and so no owner that could publish", self.resource);
             return Err(Error::refused(what));
         }
@@ -132,7 +132,7 @@ impl Lead {
 
     /// Waits for the end of the ownership, and returns why it ended. Returns at once if it has ended.
     pub async fn lost(&self) -> EndReason {
-        self.seat.lost(self.grant.token).await
+        self.state.lost(self.grant.token).await
     }
 
     /// Runs `work` while the ownership lasts, and drops it when the ownership ends first. The ownership is checked before
@@ -181,10 +181,10 @@ impl Lead {
     pub(crate) fn new(
         resource: ResourceName,
         grant: Grant,
-        seat: Arc<Seat>,
-        commands: &mpsc::UnboundedSender<Command>,
+        state: Arc<CampaignState>,
+        commands: &Commands,
     ) -> Self {
-        Self { resource, grant, seat, commands: commands.downgrade() }
+        Self { resource, grant, state, commands: commands.downgrade() }
     }
 
     pub(crate) fn grant(&self) -> Grant {

@@ -15,6 +15,7 @@ use crate::Error;
 use crate::runtime::clock::Clocks;
 use crate::runtime::engine::Command;
 use crate::runtime::events::{self, Event, StoreChange};
+use crate::runtime::process::Owned;
 use crate::runtime::subscription::{SHORTEST_PAUSE, jittered};
 use crate::store::Store;
 use crate::worker::Inner;
@@ -28,7 +29,7 @@ const MOST: usize = 1024;
 #[derive(Debug)]
 #[must_use = "a subscription ends when this is dropped"]
 pub struct Messages {
-    inbox: Arc<Inbox>,
+    inbox: Owned<Arc<Inbox>>,
     /// The worker stays as long as somebody listens.
     _worker: Arc<Inner>,
 }
@@ -66,15 +67,15 @@ struct Held {
 impl Messages {
     /// Subscribes, and waits until the store has done so.
     pub(crate) async fn subscribe(worker: Arc<Inner>, resource: ResourceName) -> Result<Self, Error> {
-        let messages = Self { inbox: Arc::default(), _worker: worker.clone() };
+        let messages = Self { inbox: Owned::new(Arc::default()), _worker: worker.clone() };
         let (first, subscribed) = oneshot::channel();
         let (clocks, limit) = (worker.clocks.clone(), worker.timing.ttl() / 3);
-        let (inbox, of) = (messages.inbox.clone(), resource.clone());
+        let (inbox, of) = (messages.inbox.get()?.clone(), resource.clone());
         let keep = move |store| -> crate::runtime::driver::Job {
             Box::pin(keep(store, clocks, of, limit, first, inbox))
         };
         let shut_down = || Error::refused("the worker has been shut down");
-        worker.commands.send(Command::Keep(Box::new(keep))).map_err(|_| shut_down())?;
+        worker.commands.send(Command::Keep(Box::new(keep)))?;
         tokio::select! {
             subscribed = subscribed => subscribed.map_err(|_| shut_down())??,
             () = worker.sleep(limit) => {
@@ -87,13 +88,18 @@ impl Messages {
 
     /// What comes next; nothing once the worker was shut down. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Message> {
-        poll_fn(|cx| self.inbox.poll(cx)).await
+        poll_fn(|cx| self.poll(cx)).await
     }
 
     /// What did not arrive so far.
     #[must_use]
     pub fn losses(&self) -> Losses {
-        self.inbox.held().losses
+        self.inbox.get().map(|inbox| inbox.held().losses).unwrap_or_default()
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
+        // A forked child receives nothing.
+        self.inbox.get().map_or(Poll::Ready(None), |inbox| inbox.poll(cx))
     }
 }
 
@@ -101,13 +107,13 @@ impl futures_core::Stream for Messages {
     type Item = Message;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Message>> {
-        self.inbox.poll(cx)
+        self.poll(cx)
     }
 }
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        self.inbox.left.notify_one();
+        self.inbox.get().iter().for_each(|inbox| inbox.left.notify_one());
     }
 }
 

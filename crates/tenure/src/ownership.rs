@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tenure_core::EndReason;
 
-use crate::campaign::candidacy::Entered;
-use crate::campaign::work_guard::Stint;
+use crate::campaign::candidacy::Candidacy;
+use crate::campaign::work_guard::WorkGuard;
 use crate::lead::Lead;
 use crate::runtime::telemetry;
 
@@ -17,8 +17,8 @@ use crate::runtime::telemetry;
 pub struct Ownership {
     lead: Lead,
     // In the order in which they are dropped: the campaign leaves, and then the work has ended.
-    entered: Entered,
-    stint: Arc<Stint>,
+    candidacy: Candidacy,
+    guard: Arc<WorkGuard>,
 }
 
 impl fmt::Debug for Ownership {
@@ -36,8 +36,8 @@ impl Deref for Ownership {
 }
 
 impl Ownership {
-    pub(crate) fn new(entered: Entered, stint: Arc<Stint>) -> Self {
-        Self { lead: entered.lead(stint.grant), entered, stint }
+    pub(crate) fn new(candidacy: Candidacy, guard: Arc<WorkGuard>) -> Self {
+        Self { lead: candidacy.lead(guard.grant), candidacy, guard }
     }
 
     /// The same ownership without the guard, for tasks that check it. It does not keep the ticket.
@@ -49,19 +49,12 @@ impl Ownership {
     /// Releases the ticket. When this returns others can have it, unless the store did not answer for a third of the ttl.
     // req: O9
     pub async fn release(self) {
-        let Self { lead, mut entered, stint } = self;
-        match Arc::into_inner(stint) {
-            Some(stint) => {
-                entered.release(lead.grant().token);
-                stint.depart();
-                entered.has_departed().await;
-            }
-            // The driver has not let go of it yet.
-            None => {
-                entered.leave();
-                entered.is_over().await;
-            }
-        }
+        let Self { lead, mut candidacy, guard } = self;
+        // From here on it does not hold, before anybody else can have the ticket.
+        candidacy.state.give_up(lead.grant().token);
+        candidacy.leave();
+        drop(guard);
+        candidacy.left().await;
     }
 }
 

@@ -8,6 +8,6 @@ pub(crate) mod events;
 pub(crate) mod flapping;
 mod health;
 mod peers;
-pub(crate) mod slim;
+pub(crate) mod process;
 pub(crate) mod subscription;
 pub(crate) mod telemetry;

@@ -47,6 +47,7 @@ use crate::Error;
 use crate::runtime::clock::{Clocks, ManualClock};
 use crate::runtime::driver::Driver;
 pub use crate::runtime::events::StoreChange;
+use crate::runtime::process::Owned;
 
 /// What a store answers, when it does. Dropping it gives the attempt up, with its connection: a later attempt
 /// does not queue behind it, and a late reply is not seen.
@@ -170,12 +171,11 @@ pub enum Impact {
     Exclusion,
 }
 
-/// A store that is open, and the thread that drives its workers.
+/// A store that is open, and the thread that drives its workers. Of no use in a forked child.
 #[derive(Clone, Debug)]
 pub struct OpenStore {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) parts: Owned<(Arc<dyn Store>, Arc<Driver>)>,
     pub(crate) clocks: Clocks,
-    pub(crate) driver: Arc<Driver>,
 }
 
 impl OpenStore {
@@ -184,7 +184,7 @@ impl OpenStore {
     /// # Errors
     /// When no thread can be started.
     pub fn new(store: Arc<dyn Store>) -> Result<Self, Error> {
-        Ok(Self { store, clocks: Clocks::System, driver: Driver::start()? })
+        Ok(Self::with(store, Clocks::System, Driver::start()?))
     }
 
     /// Any store, on a clock that is moved by hand: for tests that put a store of their own in front of one in memory.
@@ -192,7 +192,7 @@ impl OpenStore {
     /// # Errors
     /// When no thread can be started.
     pub fn by_hand(store: Arc<dyn Store>, clock: ManualClock) -> Result<Self, Error> {
-        Ok(Self { store, clocks: Clocks::ByHand(clock), driver: Driver::start()? })
+        Ok(Self::with(store, Clocks::ByHand(clock), Driver::start()?))
     }
 
     /// A store in this process, on its own clock.
@@ -201,7 +201,11 @@ impl OpenStore {
     /// When no thread can be started.
     pub fn memory(store: Arc<MemoryStore>) -> Result<Self, Error> {
         let clocks = store.clocks().clone();
-        Ok(Self { store, clocks, driver: Driver::start()? })
+        Ok(Self::with(store, clocks, Driver::start()?))
+    }
+
+    pub(crate) fn with(store: Arc<dyn Store>, clocks: Clocks, driver: Arc<Driver>) -> Self {
+        Self { parts: Owned::new((store, driver)), clocks }
     }
 }
 

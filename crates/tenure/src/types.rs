@@ -5,4 +5,5 @@ pub use tenure_core::{
     Waiting,
 };
 
+pub use crate::runtime::engine::OnOverdue;
 pub use crate::runtime::flapping::FlapLimit;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tenure_core::{Input, Label, Metadata, Namespace as Space, ResourceName, Timing, Worker as Machine};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::Error;
 use crate::campaign::CampaignBuilder;
 use crate::guard::SharedPage;
 #[cfg(feature = "cron")]
@@ -16,10 +15,11 @@ use crate::messages::Messages;
 use crate::runtime::clock::Clocks;
 use crate::runtime::deadline::Page;
 use crate::runtime::driver::Driver;
-use crate::runtime::engine::{Command, Engine, Own};
+use crate::runtime::engine::{Command, Commands, Engine, OnOverdue, Own};
 use crate::runtime::events;
 use crate::runtime::flapping::FlapLimit;
 use crate::store::{self, OpenStore};
+use crate::{Error, ErrorKind};
 
 /// How long the end of a worker waits for its last events to be logged.
 const LOGS_WITHIN: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ pub struct Worker {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) commands: mpsc::UnboundedSender<Command>,
+    pub(crate) commands: Commands,
     pub(crate) page: Arc<Page>,
     pub(crate) clocks: Clocks,
     pub(crate) timing: Timing,
@@ -52,6 +52,7 @@ pub(crate) struct Inner {
 impl Inner {
     /// Makes sure that one campaign of this worker is about the resource.
     pub(crate) fn reserve(&self, resource: &ResourceName) -> Result<(), Error> {
+        self.commands.check()?;
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
         match entered.insert(resource.clone()) {
             true => Ok(()),
@@ -105,6 +106,9 @@ impl Inner {
     }
 
     pub(crate) fn free(&self, resource: &ResourceName) {
+        if self.commands.check().is_err() {
+            return;
+        }
         self.entered.lock().unwrap_or_else(PoisonError::into_inner).remove(resource);
     }
 }
@@ -128,6 +132,7 @@ impl Worker {
             metadata: None,
             timing: Timing::default(),
             flapping: FlapLimit::default(),
+            on_overdue: OnOverdue::default(),
             guard: None,
         }
     }
@@ -202,8 +207,9 @@ impl Worker {
     /// The same with a limit of one's own. Says whether all was done, the store told included.
     pub async fn shutdown_within(&self, limit: Duration) -> bool {
         let (done, is_done) = oneshot::channel();
-        if self.inner.commands.send(Command::ShutDown(done)).is_err() {
-            return true;
+        if let Err(error) = self.inner.commands.send(Command::ShutDown(done)) {
+            // What has been shut down is done. What belongs to the parent of this process is not.
+            return error.kind() != ErrorKind::Forked;
         }
         tokio::select! {
             biased;
@@ -232,6 +238,7 @@ pub struct WorkerBuilder {
     metadata: Option<String>,
     timing: Timing,
     flapping: FlapLimit,
+    on_overdue: OnOverdue,
     guard: Option<Arc<SharedPage>>,
 }
 
@@ -268,6 +275,16 @@ impl WorkerBuilder {
         Self { flapping, ..self }
     }
 
+    /// What happens when work does not end although it was told to, also by force. By default it is reported.
+    ///
+    /// Work that awaits nothing, such as a blocked thread, cannot be stopped from outside. After a loss the worker says so when a
+    /// quarter of the margin is left, and then nothing but the end of the process can keep two workers apart. After
+    /// a gentle end it says so a quarter of the margin after the grace.
+    // req: S3
+    pub fn on_overdue(self, on_overdue: OnOverdue) -> Self {
+        Self { on_overdue, ..self }
+    }
+
     /// Shares its lease with a guard, which sees the same page: what the worker relies on stands there first, and what the
     /// guard has ended the worker does not rely on. See [`guard`](crate::guard). One worker per page.
     pub fn guarded_by(self, page: Arc<SharedPage>) -> Self {
@@ -294,21 +311,23 @@ impl WorkerBuilder {
             Source::Opened(opened) => opened,
         };
         let page = Page::new().map_err(|error| Error::unavailable("cannot map a page").because(error))?;
-        let (page, clocks) = (Arc::new(page), opened.clocks);
+        let (page, clocks) = (Arc::new(page), opened.clocks.clone());
+        let (store, driver) = opened.parts.get()?.clone();
         let (commands, obeyed) = mpsc::unbounded_channel();
         let machine = Machine::new(self.timing, label.clone(), metadata, clocks.now());
         let own = Own {
             label: label.clone(),
             timing: self.timing,
             flapping: self.flapping,
+            on_overdue: self.on_overdue,
             page: page.clone(),
             clocks: clocks.clone(),
             guard: self.guard,
         };
-        let engine = Engine::new(machine, opened.store, own, commands.downgrade(), obeyed);
-        opened.driver.spawn(Box::pin(engine.run()))?;
+        let engine = Engine::new(machine, store, own, commands.downgrade(), obeyed);
+        driver.spawn(Box::pin(engine.run()))?;
         let inner = Inner {
-            commands,
+            commands: Commands::new(commands),
             page,
             clocks,
             timing: self.timing,
@@ -316,7 +335,7 @@ impl WorkerBuilder {
             entered: Mutex::default(),
             #[cfg(feature = "cron")]
             clockwork: std::sync::OnceLock::new(),
-            driver: opened.driver,
+            driver,
         };
         Ok(Worker { inner: Arc::new(inner) })
     }

@@ -23,7 +23,7 @@ impl Worker {
         self.misses = 0;
         self.observe(now, request, stamp);
         if matches!(request.call, Call::Close(_)) {
-            self.farewells.retain(|farewell| farewell.id != request.lease);
+            self.closes.retain(|close| close.id != request.lease);
             return;
         }
         self.under_way.retain(|asked| asked.attempt.seq != request.seq);
@@ -33,7 +33,7 @@ impl Worker {
                 _ => {
                     // An attempt that was not answered may have opened it: what that left behind goes, too.
                     self.lease = Lease::Absent { open_at: now.at + self.backoff(now) };
-                    self.bid_farewell(now, request.lease, Closing::Expired);
+                    self.close_later(now, request.lease, Closing::Expired);
                 }
             },
             Lease::Live(live) if live.id == request.lease => match said {
@@ -82,7 +82,7 @@ impl Worker {
         let renewal = Tries::Next(first_asked_at + self.timing.renew());
         self.lease =
             Lease::Live(Live { id, trusted_until, renewal, confirmed: stamp.incarnation, unsettled: None });
-        self.out.push_back(Output::Trust(Some(trusted_until)));
+        self.out.push_back(Output::Trust(trusted_until));
         if let Some(left) = self.still_to_watch(now.at) {
             self.out.push_back(Output::Report(Report::HeldBack(HeldBack::Watching, left)));
         }
@@ -124,7 +124,7 @@ impl Worker {
         let trusted_until = asked_at + self.trust();
         let Lease::Live(live) = &mut self.lease else { return };
         live.trusted_until = trusted_until;
-        self.out.push_back(Output::Trust(Some(trusted_until)));
+        self.out.push_back(Output::Trust(trusted_until));
         self.expire(now);
     }
 
@@ -141,7 +141,7 @@ impl Worker {
         let held: BTreeMap<&ResourceName, &Holding> =
             holdings.iter().map(|held| (&held.resource, held)).collect();
         self.tell_all(now, |campaign| {
-            let mine = campaign.working().filter(|own| own.lease == id).map(|own| own.grant);
+            let mine = campaign.working().filter(|own| own.lease == Some(id)).map(|own| own.grant);
             let agreed = held.get(campaign.resource()).map(|held| match mine {
                 Some(grant) if (grant.ticket, grant.token) == (held.ticket, held.token) => grant,
                 _ => Grant { ticket: held.ticket, token: held.token, term: Default::default() },
@@ -174,7 +174,7 @@ impl Worker {
         claimed: Claimed,
     ) {
         let Lease::Live(live) = &self.lease else { return };
-        let own = |grant| Own { lease: live.id, grant };
+        let own = |grant| Own { lease: Some(live.id), grant };
         let event = match claimed {
             Claimed::Granted(grant)
                 if live.confirmed == stamp.incarnation || self.planted.has(Bug::ConfirmationOff) =>

@@ -1,11 +1,11 @@
-//! What the worker does by itself as time goes by: renew, claim, release, give up, say farewell.
+//! What the worker does by itself as time goes by: renew, claim, release, give up, say close.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{AT_ONCE, Agenda, Asked, Mode, Worker};
 use crate::campaign::{Batch, Campaign, Event};
-use crate::lease::{Farewell, Lease, Live, Opening, Tries};
+use crate::lease::{Lease, Live, Opening, PendingClose, Tries};
 use crate::message::BATCH;
 use crate::message::{Call, Closing, LeaseId, Seq};
 use crate::moment::Moment;
@@ -24,16 +24,14 @@ impl Worker {
     pub(super) fn advance(&mut self, now: Now) {
         self.give_up_overdue(now);
         if self.agenda.ticks.is_some_and(|tick_at| now.at.has_reached(tick_at)) {
-            self.tell_unlimited(now, Event::Tick);
             self.tell_all(now, |_| Event::Tick);
         }
         self.tend_lease(now);
         self.send_due(now, Batch::Claims);
         self.send_due(now, Batch::Releases);
-        self.farewells
-            .retain(|farewell| !farewell.until.is_some_and(|until| now.at.has_surely_reached(until)));
+        self.closes.retain(|close| !close.until.is_some_and(|until| now.at.has_surely_reached(until)));
         self.finish_leaving(now);
-        self.send_farewells(now);
+        self.send_closes(now);
     }
 
     fn give_up_overdue(&mut self, now: Now) {
@@ -49,8 +47,8 @@ impl Worker {
             Lease::Live(live) => live.unsettled.as_ref().map(|unsettled| &unsettled.held),
             Lease::Absent { .. } => None,
         };
-        let farewells = self.farewells.iter().map(|farewell| &farewell.tries);
-        let single = tries.into_iter().chain(farewells).filter_map(|tries| tries.overdue(now.at));
+        let closes = self.closes.iter().map(|close| &close.tries);
+        let single = tries.into_iter().chain(closes).filter_map(|tries| tries.overdue(now.at));
         let batches = self.under_way.iter().map(|asked| asked.attempt);
         let batches = batches.filter(|attempt| now.at.has_reached(attempt.due)).map(|attempt| attempt.seq);
         for seq in single.chain(batches).collect::<Vec<Seq>>() {
@@ -70,7 +68,7 @@ impl Worker {
             Lease::Opening(opening) if now.at.has_reached(opening.first_asked_at + self.timing.trust()) => {
                 self.out.extend(opening.tries.under_way().map(Output::Abandon));
                 // It may stand there all the same, and with it what proves that we live.
-                self.bid_farewell(now, opening.id, Closing::Expired);
+                self.close_later(now, opening.id, Closing::Expired);
                 Lease::Absent { open_at: now.at + self.backoff(now) }
             }
             Lease::Opening(opening) if opening.tries.is_next(now.at) => {
@@ -134,39 +132,56 @@ impl Worker {
 
     /// Once nothing is owned any more, the lease goes with all that is still queued.
     fn finish_leaving(&mut self, now: Now) {
-        if self.mode != Mode::Leaving || self.works() {
+        if !matches!(self.mode, Mode::Leaving | Mode::Closing { .. }) || self.works() {
             return;
         }
-        self.agenda = Agenda::default();
-        self.unlimited.values().for_each(|campaign| self.agenda.note(campaign));
-        self.out.extend(core::mem::take(&mut self.campaigns).into_keys().map(Output::Left));
+        let Self { campaigns, agenda, out, .. } = self;
+        *agenda = Agenda::default();
+        campaigns.retain(|resource, campaign| {
+            let works = campaign.working().is_some();
+            if works {
+                agenda.note(campaign);
+            } else {
+                out.push_back(Output::Left(resource.clone()));
+            }
+            works
+        });
         match core::mem::replace(&mut self.lease, Lease::Absent { open_at: now.at }) {
             Lease::Live(live) => {
-                self.out.push_back(Output::Trust(None));
+                self.out.push_back(Output::Distrust { protected_until: None });
                 self.abandon(live.under_way());
-                self.bid_farewell(now, live.id, Closing::Left);
+                self.close_later(now, live.id, Closing::Left);
             }
             Lease::Opening(opening) => {
                 self.abandon(opening.tries.under_way().into_iter());
-                self.bid_farewell(now, opening.id, Closing::Left);
+                self.close_later(now, opening.id, Closing::Left);
             }
             Lease::Absent { .. } => {}
         }
-        if self.farewells.is_empty() && self.unlimited.is_empty() {
-            self.mode = Mode::Done;
-            self.out.push_back(Output::Done);
-        }
+        self.mode = match self.mode {
+            _ if !self.campaigns.is_empty() => Mode::Leaving,
+            _ if self.closes.is_empty() => {
+                self.out.push_back(Output::Done);
+                Mode::Done
+            }
+            Mode::Closing { unheard_at: Some(at) } if now.at.has_reached(at) => {
+                self.out.push_back(Output::Unheard);
+                Mode::Closing { unheard_at: None }
+            }
+            Mode::Closing { unheard_at } => Mode::Closing { unheard_at },
+            _ => Mode::Closing { unheard_at: Some(now.at + self.timing.ttl() / 3) },
+        };
     }
 
-    fn send_farewells(&mut self, now: Now) {
-        for index in 0..self.farewells.len() {
-            let Farewell { id, why, ref tries, .. } = self.farewells[index];
+    fn send_closes(&mut self, now: Now) {
+        for index in 0..self.closes.len() {
+            let PendingClose { id, why, ref tries, .. } = self.closes[index];
             if tries.is_next(now.at) && self.may_close(id) {
                 let attempt = self.send(now, id, self.timing.ttl() / 4, Call::Close(why));
                 let until = now.at + self.timing.ttl() * 2;
-                let farewell = &mut self.farewells[index];
-                farewell.tries = Tries::Out(attempt);
-                farewell.until.get_or_insert(until);
+                let close = &mut self.closes[index];
+                close.tries = Tries::Out(attempt);
+                close.until.get_or_insert(until);
             }
         }
     }
@@ -175,7 +190,9 @@ impl Worker {
     pub(super) fn lose(&mut self, now: Now, ending: EndReason) {
         let lease = core::mem::replace(&mut self.lease, Lease::Absent { open_at: now.at });
         let Lease::Live(live) = lease else { return };
-        self.out.push_back(Output::Trust(None));
+        let ran_out = now.at.has_reached(live.trusted_until);
+        let protected_until = ran_out.then(|| live.trusted_until + self.timing.margin());
+        self.out.push_back(Output::Distrust { protected_until });
         self.abandon(live.under_way());
         // One that a guard has ended may have been extended just now.
         let over_at = if ending == EndReason::Expired { live.trusted_until.or(now.at) } else { now.at };
@@ -184,7 +201,7 @@ impl Worker {
         // Gone: nobody waits for the lease, but perhaps for what proves that we live, which goes with it. Cloned: the
         // clone may trust the lease still.
         if ending != EndReason::Cloned {
-            self.bid_farewell(now, live.id, Closing::Expired);
+            self.close_later(now, live.id, Closing::Expired);
         }
     }
 
@@ -194,12 +211,12 @@ impl Worker {
         self.out.extend(single.chain(batches).map(Output::Abandon));
     }
 
-    pub(super) fn bid_farewell(&mut self, now: Now, id: LeaseId, why: Closing) {
-        self.farewells.push(Farewell { id, why, tries: Tries::Next(now.at), until: None });
+    pub(super) fn close_later(&mut self, now: Now, id: LeaseId, why: Closing) {
+        self.closes.push(PendingClose { id, why, tries: Tries::Next(now.at), until: None });
     }
 
     /// A lease is closed only when the last work under it has ended.
     pub(super) fn may_close(&self, id: LeaseId) -> bool {
-        !self.campaigns.values().any(|campaign| campaign.working().is_some_and(|own| own.lease == id))
+        !self.campaigns.values().any(|campaign| campaign.working().is_some_and(|own| own.lease == Some(id)))
     }
 }

@@ -629,13 +629,12 @@ impl World {
                 self.ask(index, Act::Call(request, None));
             }
             Output::Trust(until) => {
-                self.actors[index].trust = until;
-                if until.is_some() {
-                    for (resource, grant) in self.actors[index].owned.clone() {
-                        self.check_belief(index, &resource, grant);
-                    }
+                self.actors[index].trust = Some(until);
+                for (resource, grant) in self.actors[index].owned.clone() {
+                    self.check_belief(index, &resource, grant);
                 }
             }
+            Output::Distrust { .. } => self.actors[index].trust = None,
             Output::Start(Ownership { resource, grant }) => self.start(index, &resource, grant),
             Output::Stop { resource, token, ending } => self.stop(index, resource, token, ending),
             Output::StopHard { resource, token } => {
@@ -659,7 +658,8 @@ impl World {
                     |asking: &Asking| matches!(&asking.act, Act::Call(request, _) if request.seq == seq);
                 self.actors[index].asking.retain(|_, asking| !given_up(asking));
             }
-            Output::Report(_) => {}
+            // All work ends here when it is stopped hard, or its process stands still.
+            Output::Overdue(_) | Output::Unheard | Output::Report(_) => {}
         }
     }
 

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::Instrument;
 
-use crate::campaign::candidacy::Entered;
+use crate::campaign::candidacy::Candidacy;
 use crate::campaign::state::{Change, Signal};
-use crate::campaign::work_guard::Stint;
+use crate::campaign::work_guard::WorkGuard;
 use crate::lead::Lead;
 use crate::outcome::{IntoOutcome, Outcome, panic_message};
 use crate::runtime::telemetry;
@@ -28,7 +28,7 @@ pub(crate) enum OnReturn {
 /// Serves a campaign until it is over, or its handle asks it to leave: `work` runs once per win, then `cleanup`.
 pub(crate) async fn serve<F, G>(
     mut wish: Wish,
-    mut entered: Entered,
+    mut candidacy: Candidacy,
     on_return: OnReturn,
     mut work: impl FnMut(Lead) -> F,
     mut cleanup: impl FnMut(EndReason) -> G,
@@ -36,18 +36,18 @@ pub(crate) async fn serve<F, G>(
     F: Future<Output: IntoOutcome> + Send + 'static,
     G: Future<Output: IntoOutcome> + Send + 'static,
 {
-    while let Some(signal) = next(&mut entered, &mut wish).await {
-        let Signal::Start(stint) = signal else { continue };
-        let grant = stint.grant;
-        if !entered.seat.holds(grant.token) {
+    while let Some(signal) = next(&mut candidacy, &mut wish).await {
+        let Signal::Start(guard) = signal else { continue };
+        let grant = guard.grant;
+        if !candidacy.state.holds(grant.token) {
             // It waited for this runtime for longer than the trust lasted. Work does not start under an expired ownership.
-            entered.end(grant.token, EndReason::SteppedDown);
+            candidacy.end(grant.token, EndReason::SteppedDown);
             continue;
         }
-        let running = Running::start(&stint, || work(entered.lead(grant)));
-        let ending = work_on(&mut entered, &mut wish, grant, running, on_return).await;
+        let running = Running::start(&guard, || work(candidacy.lead(grant)));
+        let ending = work_on(&mut candidacy, &mut wish, grant, running, on_return).await;
         // Boxed, as everything here that is rare: what a task may ever need it takes for as long as it lives.
-        Box::pin(clean_up(&entered, grant, Running::start(&stint, || cleanup(ending)))).await;
+        Box::pin(clean_up(&candidacy, grant, Running::start(&guard, || cleanup(ending)))).await;
     }
 }
 
@@ -103,25 +103,25 @@ impl Flag {
     }
 }
 
-/// The next signal; meanwhile the wish to leave is passed on. On leaving, silence of the store ends it, too.
-pub(crate) async fn next(entered: &mut Entered, wish: &mut Wish) -> Option<Signal> {
-    let worker = entered.worker().clone();
+/// The next signal; meanwhile the wish to leave is passed on. Whoever leaves does not wait for work that blocks its thread.
+pub(crate) async fn next(candidacy: &mut Candidacy, wish: &mut Wish) -> Option<Signal> {
+    let worker = candidacy.worker().clone();
     let limit = worker.timing.ttl() / 3;
     loop {
         let leaving = wish.leaving;
-        let silence = async { Box::pin(worker.sleep(limit)).await };
+        let blocked = async { Box::pin(worker.sleep(limit)).await };
         tokio::select! {
             biased;
-            signal = entered.signal() => return signal,
-            () = wish.wants_to_leave() => entered.leave(),
-            () = silence, if leaving => return None,
+            signal = candidacy.signal() => return signal,
+            () = wish.wants_to_leave() => candidacy.leave(),
+            () = blocked, if leaving => return None,
         }
     }
 }
 
 /// Lets the work run until the ownership ends and the work with it; says why it ended.
 async fn work_on(
-    entered: &mut Entered,
+    candidacy: &mut Candidacy,
     wish: &mut Wish,
     grant: Grant,
     mut work: Running,
@@ -135,18 +135,18 @@ async fn work_on(
                 _ if ending.is_some() => {}
                 Outcome::Done if on_return == OnReturn::Keep => {}
                 Outcome::Done => {
-                    entered.end(grant.token, EndReason::Finished);
+                    candidacy.end(grant.token, EndReason::Finished);
                     // It leaves also if the ownership was lost in this very moment.
-                    entered.leave();
+                    candidacy.leave();
                 }
                 Outcome::Failed(error) => {
                     let what = error.to_string();
-                    entered.seat.publish(Change::WorkFailed { term: grant.term, what });
-                    entered.end(grant.token, EndReason::Failed);
+                    candidacy.state.publish(Change::WorkFailed { term: grant.term, what });
+                    candidacy.end(grant.token, EndReason::Failed);
                 }
-                Outcome::Unfinished => entered.end(grant.token, EndReason::SteppedDown),
+                Outcome::Unfinished => candidacy.end(grant.token, EndReason::SteppedDown),
             },
-            signal = entered.signal(), if !is_over => match signal {
+            signal = candidacy.signal(), if !is_over => match signal {
                 Some(Signal::Stop(why)) => ending = Some(why),
                 Some(Signal::StopHard) => work.abort(),
                 Some(_) => {}
@@ -156,7 +156,7 @@ async fn work_on(
                     work.abort();
                 }
             },
-            () = wish.wants_to_leave() => entered.leave(),
+            () = wish.wants_to_leave() => candidacy.leave(),
         }
         if let (Some(ending), true) = (ending, work.has_ended) {
             return ending;
@@ -165,17 +165,17 @@ async fn work_on(
 }
 
 /// Awaits the cleanup. One that outlasts the harder stop by a grace is dropped where it stands.
-async fn clean_up(entered: &Entered, grant: Grant, mut cleanup: Running) {
-    let worker = entered.worker();
+async fn clean_up(candidacy: &Candidacy, grant: Grant, mut cleanup: Running) {
+    let worker = candidacy.worker();
     tokio::select! {
         biased;
         outcome = cleanup.ended() => {
             if let Outcome::Failed(error) = outcome {
-                entered.seat.publish(Change::CleanupFailed { term: grant.term, what: error.to_string() });
+                candidacy.state.publish(Change::CleanupFailed { term: grant.term, what: error.to_string() });
             }
         }
         () = worker.sleep(worker.timing.grace()) => {
-            entered.seat.publish(Change::CleanupDropped { term: grant.term });
+            candidacy.state.publish(Change::CleanupDropped { term: grant.term });
             cleanup.abort();
             cleanup.ended().await;
         }
@@ -191,19 +191,19 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts what `make` makes, under the ownership of `stint`.
+    /// Starts what `make` makes, under the ownership of `guard`.
     pub(crate) fn start<F: Future<Output: IntoOutcome> + Send + 'static>(
-        stint: &Arc<Stint>,
+        guard: &Arc<WorkGuard>,
         make: impl FnOnce() -> F,
     ) -> Self {
         match catch_unwind(AssertUnwindSafe(make)) {
             Ok(future) => {
                 // Also when the runtime is shut down, the ticket is not free before this has ended.
-                let stint = stint.clone();
-                let span = telemetry::span(&stint.resource, stint.grant);
+                let guard = guard.clone();
+                let span = telemetry::span(&guard.resource, guard.grant);
                 let work = async move {
                     let outcome = future.await.into_outcome();
-                    drop(stint);
+                    drop(guard);
                     outcome
                 };
                 let task = Some(tokio::spawn(work.instrument(span)));

@@ -6,43 +6,40 @@ use tenure_core::{EndReason, Grant, Input, ResourceName, Token};
 
 use crate::Error;
 use crate::campaign::changes::Listeners;
-use crate::campaign::state::{Announcer, Seat, Signal};
+use crate::campaign::state::{Announcer, CampaignState, Seen, Signal};
 use crate::lead::Lead;
 use crate::runtime::engine::{Command, Wanted};
-use crate::runtime::slim;
 use crate::worker::Inner;
 
 /// A campaign that was begun. Dropping it leaves; the ticket is free when the work has ended, too.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub(crate) struct Candidacy {
     pub(crate) resource: ResourceName,
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) state: Arc<CampaignState>,
     worker: Arc<Inner>,
-    signals: slim::Receiver<Signal>,
+    seen: Seen,
     has_left: bool,
 }
 
-impl Entered {
+impl Candidacy {
     /// Begins to compete.
     pub(crate) fn new(worker: Arc<Inner>, wanted: Wanted, listeners: Listeners) -> Result<Self, Error> {
         let resource = wanted.resource().clone();
         let announcer = Announcer { worker: worker.label.clone(), resource: resource.clone(), listeners };
-        let seat = match &wanted {
-            Wanted::Tickets(_) => Seat::new(worker.page.clone(), worker.clocks.clone(), announcer),
-            Wanted::All(_) => Seat::unlimited(worker.clocks.clone(), announcer)
+        let state = match &wanted {
+            Wanted::Tickets(_) => CampaignState::new(worker.page.clone(), worker.clocks.clone(), announcer),
+            Wanted::All(_) => CampaignState::unlimited(worker.clocks.clone(), announcer)
                 .map_err(|error| Error::unavailable("cannot map a page").because(error))?,
         };
         worker.reserve(&resource)?;
-        let (to, signals) = slim::channel();
-        let sent = worker.commands.send(Command::Enter(wanted, seat.clone(), to));
-        let entered = Self { resource, seat, worker, signals, has_left: false };
-        sent.map_err(|_| Error::refused("the worker has been shut down"))?;
-        Ok(entered)
+        let sent = worker.commands.send(Command::Enter(wanted, state.clone()));
+        let candidacy = Self { resource, state, worker, seen: Seen::default(), has_left: false };
+        sent.map(|()| candidacy)
     }
 
     /// What the driver says next; nothing when the campaign is over.
     pub(crate) async fn signal(&mut self) -> Option<Signal> {
-        let signal = self.signals.recv().await;
+        let signal = self.state.signal(&mut self.seen).await;
         self.has_left = signal.is_none();
         signal
     }
@@ -56,35 +53,22 @@ impl Entered {
         self.tell(Input::Leave(self.resource.clone()));
     }
 
-    /// Gives up what the work under `token` stood on, which has ended: from here on it does not hold.
-    pub(crate) fn release(&self, token: Token) {
-        self.seat.give_up(token);
-    }
-
-    /// Waits until the campaign has left, whose work has ended with it; the driver limits how long.
-    pub(crate) async fn has_departed(&mut self) {
-        while let Some(signal) = self.signal().await {
-            if let Signal::Overdue = signal {
-                return;
-            }
-        }
-    }
-
-    /// Waits until the campaign has left, but not for a store that does not answer.
-    pub(crate) async fn is_over(&mut self) {
+    /// Waits until the campaign has left, but not for work that blocks its thread. The driver does not let a store that does
+    /// not answer prolong this.
+    pub(crate) async fn left(&mut self) {
         let worker = self.worker.clone();
         let left = async { while self.signal().await.is_some() {} };
         // Boxed, as what is rare: what a task may ever need it takes for as long as it lives.
-        let silence = Box::pin(worker.doze(worker.timing.ttl() / 3));
+        let blocked = Box::pin(worker.doze(worker.timing.ttl() / 3));
         tokio::select! {
             () = left => {}
-            () = silence => {}
+            () = blocked => {}
         }
     }
 
     /// The ownership, as the work sees it.
     pub(crate) fn lead(&self, grant: Grant) -> Lead {
-        Lead::new(self.resource.clone(), grant, self.seat.clone(), &self.worker.commands)
+        Lead::new(self.resource.clone(), grant, self.state.clone(), &self.worker.commands)
     }
 
     pub(crate) fn worker(&self) -> &Arc<Inner> {
@@ -97,12 +81,12 @@ impl Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for Candidacy {
     fn drop(&mut self) {
         if !self.has_left {
             self.leave();
         }
-        // A start that nobody looked at goes with the signals, and has ended with that.
+        self.state.leave();
         self.worker.free(&self.resource);
     }
 }

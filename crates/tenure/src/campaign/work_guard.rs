@@ -1,47 +1,30 @@
-//! One stint of work: from the start of an ownership until nothing of its work or cleanup runs any more.
+//! The guard of the work of one ownership: it lives until nothing of the work or its cleanup runs any more.
 
 use std::sync::Arc;
 
 use tenure_core::{EndReason, Grant, Input, ResourceName};
-use tokio::sync::mpsc;
 
-use crate::runtime::engine::Command;
+use crate::runtime::engine::{Command, Commands};
 
 /// Whoever does a part of the work keeps one of these (shared) for as long as it does. When the last one is
 /// dropped, wherever and for whatever reason, the driver learns that the work has ended; not before may the ticket
 /// be free.
 #[derive(Debug)]
-pub(crate) struct Stint {
+pub(crate) struct WorkGuard {
     pub(crate) resource: ResourceName,
     pub(crate) grant: Grant,
-    pub(crate) commands: mpsc::UnboundedSender<Command>,
-    /// The driver knows already that it has ended.
-    is_told: bool,
+    pub(crate) commands: Commands,
 }
 
-impl Stint {
-    pub(crate) fn new(
-        resource: ResourceName,
-        grant: Grant,
-        commands: mpsc::UnboundedSender<Command>,
-    ) -> Arc<Self> {
-        Arc::new(Self { resource, grant, commands, is_told: false })
-    }
-
-    /// Ends it, and the campaign with it: one message for both, where each wakes the driver.
-    pub(crate) fn depart(mut self) {
-        self.is_told = true;
-        // The driver may have ended, and everything with it.
-        let _gone = self.commands.send(Command::Depart(self.resource.clone(), self.grant.token));
+impl WorkGuard {
+    pub(crate) fn new(resource: ResourceName, grant: Grant, commands: Commands) -> Arc<Self> {
+        Arc::new(Self { resource, grant, commands })
     }
 }
 
-impl Drop for Stint {
+impl Drop for WorkGuard {
     // req: S5 H1 H7
     fn drop(&mut self) {
-        if self.is_told {
-            return;
-        }
         let (resource, token) = (&self.resource, self.grant.token);
         // The driver may have ended, and everything with it.
         let tell = |input| drop(self.commands.send(Command::Do(input)));

@@ -32,7 +32,7 @@ pub use self::schedule::Schedule;
 use crate::Error;
 use crate::campaign::callbacks::Wish;
 use crate::campaign::changes::Listeners;
-use crate::campaign::work_guard::Stint;
+use crate::campaign::work_guard::WorkGuard;
 use crate::campaign::{Campaign, CampaignBuilder};
 use crate::lead::Lead;
 use crate::outcome::IntoOutcome;
@@ -127,13 +127,13 @@ impl CronBuilder {
         F: Future<Output: IntoOutcome> + Send + 'static,
     {
         let (job, campaign) = self.into_job()?;
-        let campaign = campaign.start(|wish, entered| {
-            let seat = entered.seat.clone();
-            let work = move |tick: Tick, stint: Arc<Stint>| {
-                let mut running = run::in_a_task(seat.clone(), &stint, || work(tick));
+        let campaign = campaign.start(|wish, candidacy| {
+            let state = candidacy.state.clone();
+            let work = move |tick: Tick, guard: Arc<WorkGuard>| {
+                let mut running = run::in_a_task(state.clone(), &guard, || work(tick));
                 async move { running.ended().await }
             };
-            job::serve(job.clone(), wish, entered, OnLoss::Drop, work)
+            job::serve(job.clone(), wish, candidacy, OnLoss::Drop, work)
         })?;
         Ok(Cron { job, campaign })
     }
@@ -146,9 +146,9 @@ impl CronBuilder {
     /// As [`run`](Self::run).
     pub async fn serve<R: IntoOutcome>(self, mut work: impl AsyncFnMut(Tick) -> R) -> Result<(), Error> {
         let (job, campaign) = self.into_job()?;
-        let entered = campaign.enter()?;
+        let candidacy = campaign.enter()?;
         let wish = Wish::new(Arc::default(), Arc::default());
-        job::serve(job, wish, entered, OnLoss::Tell, async |tick, _stint| work(tick).await).await;
+        job::serve(job, wish, candidacy, OnLoss::Tell, async |tick, _guard| work(tick).await).await;
         Ok(())
     }
 

@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::campaign::CampaignBuilder;
-use crate::campaign::candidacy::Entered;
+use crate::campaign::candidacy::Candidacy;
 use crate::campaign::changes::Changes;
 use crate::campaign::state::{Change, Signal};
-use crate::campaign::work_guard::Stint;
+use crate::campaign::work_guard::WorkGuard;
 use crate::jobs::store::Desk;
 use crate::lead::Lead;
 use crate::outcome::{IntoOutcome, Outcome};
@@ -140,20 +140,20 @@ async fn once<R: IntoOutcome, T: From<Once>>(
         return Ok(done.into());
     }
     let mut changes = campaign.changes();
-    let mut entered = campaign.enter()?;
+    let mut candidacy = campaign.enter()?;
     loop {
-        let stint = tokio::select! {
+        let guard = tokio::select! {
             biased;
-            signal = entered.signal() => match signal {
-                Some(Signal::Start(stint)) => stint,
+            signal = candidacy.signal() => match signal {
+                Some(Signal::Start(guard)) => guard,
                 Some(_) => continue,
                 None => return Err(Error::refused("the worker was shut down")),
             },
             Some(change) = changes.next() => match change {
                 Change::Waiting(waiting) if waiting.why == WaitReason::Taken => match taken.take() {
                     Some(taken) => {
-                        entered.leave();
-                        entered.is_over().await;
+                        candidacy.leave();
+                        candidacy.left().await;
                         return Ok(taken);
                     }
                     None => continue,
@@ -161,19 +161,19 @@ async fn once<R: IntoOutcome, T: From<Once>>(
                 _ => continue,
             },
         };
-        let token = stint.grant.token;
-        let tried = try_it(&mut entered, &stint, &mut work).await;
+        let token = guard.grant.token;
+        let tried = try_it(&mut candidacy, &guard, &mut work).await;
         let ending = match &tried {
             Some(Ok(_)) => EndReason::Finished,
             Some(Err(_)) => EndReason::Failed,
             // The clock may have said so before the driver did.
             None => EndReason::SteppedDown,
         };
-        entered.end(token, ending);
-        drop(stint);
+        candidacy.end(token, ending);
+        drop(guard);
         if let Some(tried) = tried {
-            entered.leave();
-            entered.is_over().await;
+            candidacy.leave();
+            candidacy.left().await;
             return tried.map(T::from);
         }
     }
@@ -212,13 +212,13 @@ fn done(record: &JobRecord) -> Option<Once> {
 
 /// One ownership: what came of it, unless it was lost before.
 async fn try_it<R: IntoOutcome>(
-    entered: &mut Entered,
-    stint: &Stint,
+    candidacy: &mut Candidacy,
+    guard: &WorkGuard,
     work: &mut impl AsyncFnMut(Lead) -> R,
 ) -> Option<Result<Once, Error>> {
-    let (grant, resource) = (stint.grant, entered.resource.clone());
-    let lead = entered.lead(grant);
-    let desk = Desk::of(entered.worker().clone(), lead.clone()).await?;
+    let (grant, resource) = (guard.grant, candidacy.resource.clone());
+    let lead = candidacy.lead(grant);
+    let desk = Desk::of(candidacy.worker().clone(), lead.clone()).await?;
     // Nothing was done before the first time.
     let plan = Plan::new("once").map_err(Error::from);
     let attend = plan.map(|plan| JobAct::Attend { plan, from: Occurrence::default() });
@@ -248,10 +248,10 @@ async fn try_it<R: IntoOutcome>(
     }
     telemetry::job_entered(&resource);
     events::tell(Event::OnceBegan { resource: resource.clone(), attempt: record.attempt });
-    let began = entered.worker().clocks.now();
+    let began = candidacy.worker().clocks.now();
     let work = Box::pin(work(lead.clone()).instrument(telemetry::span(&resource, grant)));
-    let ended = until_it_has_to_end(entered, work).await;
-    let took = entered.worker().clocks.now().longest_since(began);
+    let ended = until_it_has_to_end(candidacy, work).await;
+    let took = candidacy.worker().clocks.now().longest_since(began);
     let tried = match ended.map_or(Outcome::Unfinished, IntoOutcome::into_outcome) {
         Outcome::Done => Ok(()),
         Outcome::Failed(error) => Err(error),
@@ -262,7 +262,7 @@ async fn try_it<R: IntoOutcome>(
     };
     let failure = tried.as_ref().err().map(ToString::to_string);
     telemetry::run_ended(&resource, if failure.is_some() { "failed" } else { "ran" }, took);
-    let finished = finish(&desk, &lead, entered.worker(), record.occurrence, failure.as_deref()).await;
+    let finished = finish(&desk, &lead, candidacy.worker(), record.occurrence, failure.as_deref()).await;
     Some(match (tried, finished) {
         (Err(error), _) => Err(Error::failed(format!("`{resource}` failed")).because(error)),
         (Ok(()), Ok(Some(_))) => Ok(Once::Ran),
@@ -280,13 +280,13 @@ async fn try_it<R: IntoOutcome>(
 
 /// Lets the work run. When the ownership ends it may wind down until the harder stop; what it came to until then counts.
 async fn until_it_has_to_end<R>(
-    entered: &mut Entered,
+    candidacy: &mut Candidacy,
     mut work: std::pin::Pin<Box<impl Future<Output = R>>>,
 ) -> Option<R> {
     loop {
         tokio::select! {
             biased;
-            signal = entered.signal() => match signal {
+            signal = candidacy.signal() => match signal {
                 Some(Signal::StopHard) | None => return None,
                 Some(_) => {}
             },

@@ -1,14 +1,20 @@
-//! The deadline of a worker's trust, where the check can read it without a lock, in memory that a forked child
-//! finds wiped: a child never believes.
+//! The deadline of a worker's trust, where the check can read it without a lock. A forked child never believes it: it finds
+//! the memory wiped or, where the system cannot do that, looks at whose it is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure_core::Moment;
 
+use crate::runtime::process;
+
 /// One page of memory. All zero means: nothing is to be relied on.
 #[derive(Debug)]
 pub(crate) struct Page {
     at: std::ptr::NonNull<Deadlines>,
+    /// The process that made it.
+    process: u32,
+    /// Whether the kernel wipes it in a forked child. If not, the process is asked for with every look.
+    is_wiped: bool,
 }
 
 /// Microseconds on the two clocks.
@@ -42,7 +48,8 @@ impl Page {
     #[inline]
     pub(crate) fn is_trusted(&self, now: Moment) -> bool {
         let page = self.deadlines();
-        now.boot_micros() < page.trusted_boot.load(Ordering::Acquire)
+        (self.is_wiped || self.is_here())
+            && now.boot_micros() < page.trusted_boot.load(Ordering::Acquire)
             && now.raw_micros() < page.trusted_raw.load(Ordering::Acquire)
     }
 
@@ -54,12 +61,9 @@ impl Page {
         std::time::Duration::from_micros(boot.min(raw))
     }
 
-    /// Until when the store lets nobody else in, as far as is known.
-    pub(crate) fn protected_until(&self) -> Moment {
-        let page = self.deadlines();
-        let (boot, raw) = (&page.protected_boot, &page.protected_raw);
-        let span = |micros: &AtomicU64| std::time::Duration::from_micros(micros.load(Ordering::Acquire));
-        Moment::new(span(boot), span(raw))
+    /// Whether this is the process that made it, not a forked child.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process == process::id()
     }
 
     /// How long the store lets nobody else in, as far as is known.
@@ -75,7 +79,7 @@ impl Page {
 mod memory {
     use std::ptr::NonNull;
 
-    use super::{Deadlines, Page};
+    use super::{Deadlines, Page, process};
 
     // SAFETY: the page is plain memory that holds nothing but atomics, reached by shared reference only.
     unsafe impl Send for Page {}
@@ -86,22 +90,29 @@ mod memory {
         /// A page that says: nothing is to be relied on.
         ///
         /// # Errors
-        /// When the kernel has no memory, or cannot wipe it on fork.
+        /// When the kernel has no memory.
         pub(crate) fn new() -> std::io::Result<Self> {
+            let mut page = Self::not_wiped()?;
+            #[cfg(target_os = "linux")]
+            // SAFETY: the range is the mapping just made.
+            let wiped = unsafe { libc::madvise(page.at.as_ptr().cast(), size(), libc::MADV_WIPEONFORK) } == 0;
+            #[cfg(not(target_os = "linux"))]
+            let wiped = false;
+            page.is_wiped = wiped;
+            Ok(page)
+        }
+
+        /// The same on a system that cannot wipe it.
+        pub(super) fn not_wiped() -> std::io::Result<Self> {
             let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             // SAFETY: a new anonymous mapping at an address of the kernel's choice; nothing existing is touched.
             let at = unsafe { libc::mmap(std::ptr::null_mut(), size(), prot, flags, -1, 0) };
             if at == libc::MAP_FAILED {
                 return Err(std::io::Error::last_os_error());
             }
-            let page = NonNull::new(at.cast::<Deadlines>()).map(|at| Self { at });
-            let page = page.ok_or_else(|| std::io::Error::other("the kernel mapped a page at zero"))?;
-            #[cfg(target_os = "linux")]
-            // SAFETY: the range is the mapping just made.
-            if unsafe { libc::madvise(at, size(), libc::MADV_WIPEONFORK) } != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            Ok(page)
+            let page = NonNull::new(at.cast::<Deadlines>());
+            let page = page.map(|at| Self { at, process: process::id(), is_wiped: false });
+            page.ok_or_else(|| std::io::Error::other("the kernel mapped a page at zero"))
         }
 
         #[inline]
@@ -153,13 +164,14 @@ mod tests {
     #[test]
     #[allow(unsafe_code)]
     fn a_forked_child_never_believes() {
-        let page = Page::new().expect("a page");
-        page.trust(at(10, 10), at(11, 11));
+        let (page, not_wiped) = (Page::new().expect("a page"), Page::not_wiped().expect("a page"));
+        assert!(page.is_wiped && !not_wiped.is_wiped);
+        [&page, &not_wiped].iter().for_each(|page| page.trust(at(10, 10), at(11, 11)));
 
         // SAFETY: the child reads memory and leaves by `_exit`: nothing that needs a lock of another thread.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let believes = page.is_trusted(at(1, 1));
+            let believes = page.is_trusted(at(1, 1)) || not_wiped.is_trusted(at(1, 1));
             // SAFETY: ends the child without running anything of the parent's.
             unsafe { libc::_exit(i32::from(believes)) };
         }
@@ -168,6 +180,6 @@ mod tests {
         let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
 
         assert_eq!((waited, libc::WEXITSTATUS(status)), (child, 0));
-        assert!(page.is_trusted(at(1, 1)));
+        assert!(page.is_trusted(at(1, 1)) && not_wiped.is_trusted(at(1, 1)));
     }
 }

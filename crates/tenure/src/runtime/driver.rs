@@ -11,11 +11,12 @@ use tokio::task::{JoinError, JoinSet};
 use crate::Error;
 use crate::outcome::panic_message;
 use crate::runtime::events::{self, Event};
+use crate::runtime::process::Owned;
 
 /// The thread, as the workers of a store see it. It ends when the last of them has.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    jobs: mpsc::UnboundedSender<Job>,
+    jobs: Owned<mpsc::UnboundedSender<Job>>,
 }
 
 /// Something to be done on that thread, where the store's connections live.
@@ -32,7 +33,7 @@ impl Driver {
             .name("tenure-driver".into())
             .spawn(move || runtime.block_on(drive(arriving)))
             .map_err(|error| Error::unavailable("cannot start the driver's thread").because(error))?;
-        Ok(Arc::new(Self { jobs }))
+        Ok(Arc::new(Self { jobs: Owned::new(jobs) }))
     }
 
     /// Does this on the driver's thread, and waits for what comes of it. Dropping it ends the work, too.
@@ -53,7 +54,7 @@ impl Driver {
 
     /// Does this on the driver's thread.
     pub(crate) fn spawn(&self, job: Job) -> Result<(), Error> {
-        self.jobs.send(job).map_err(|_| Error::unavailable("the driver's thread has ended"))
+        self.jobs.get()?.send(job).map_err(|_| Error::unavailable("the driver's thread has ended"))
     }
 }
 

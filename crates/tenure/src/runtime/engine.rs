@@ -1,8 +1,11 @@
 //! One worker's engine: carries out what its state machine wants; decides nothing.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tenure_core::{
@@ -13,9 +16,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Error;
-use crate::campaign::state::{Change, Seat, Signal};
-use crate::campaign::work_guard::Stint;
+use crate::campaign::state::{CampaignState, Change};
+use crate::campaign::work_guard::WorkGuard;
 use crate::guard::{Ended, SharedPage};
+use crate::outcome::panic_message;
 use crate::runtime::clock::{Alarm, Clocks};
 use crate::runtime::deadline::Page;
 use crate::runtime::driver::Job;
@@ -23,19 +27,17 @@ use crate::runtime::events::{self, Event, StoreChange};
 use crate::runtime::flapping::{FlapLimit, Terms};
 use crate::runtime::health::Health;
 use crate::runtime::peers::Peers;
-use crate::runtime::slim;
+use crate::runtime::process::{self, Owned};
 use crate::runtime::subscription::{self, Heard};
 use crate::runtime::telemetry::{self, Figure};
-use crate::store::{Known, Store};
+use crate::store::{Known, Pending, Store};
 
 /// What a user's handle asks of the engine of its worker.
 pub(crate) enum Command {
-    /// Competes for a resource, as soon as an earlier campaign for it has left.
-    Enter(Wanted, Arc<Seat>, slim::Sender<Signal>),
+    /// Competes for a resource, once the work of an earlier campaign for it has ended.
+    Enter(Wanted, Arc<CampaignState>),
     /// Something happened to the machine.
     Do(Input),
-    /// The work under this token has ended, and the campaign with it.
-    Depart(ResourceName, Token),
     /// A job on the store, done where the store's connections live.
     Ask(Box<dyn FnOnce(Arc<dyn Store>) -> Job + Send>),
     /// The same, for as long as the worker is there.
@@ -46,6 +48,59 @@ pub(crate) enum Command {
     ShareLock(ResourceName, Token, oneshot::Sender<Result<Option<OwnedFd>, Error>>),
     /// Leave everything; answered when all is done, or but for the store, which does not answer. Which of them is the answer.
     ShutDown(oneshot::Sender<bool>),
+}
+
+/// The way to an engine.
+#[derive(Clone, Debug)]
+pub(crate) struct Commands(Owned<mpsc::UnboundedSender<Command>>);
+
+impl Commands {
+    pub(crate) fn new(to: mpsc::UnboundedSender<Command>) -> Self {
+        Self(Owned::new(to))
+    }
+
+    /// # Errors
+    /// In a forked child, and when the engine has ended.
+    pub(crate) fn send(&self, command: Command) -> Result<(), Error> {
+        self.0.get()?.send(command).map_err(|_| Error::refused("the worker has been shut down"))
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakCommands {
+        WeakCommands(self.0.map(mpsc::UnboundedSender::downgrade))
+    }
+
+    /// # Errors
+    /// In a forked child.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.0.get().map(drop)
+    }
+}
+
+/// The same, but it keeps no worker alive.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakCommands(Owned<mpsc::WeakUnboundedSender<Command>>);
+
+impl WeakCommands {
+    /// Nothing in a forked child, and when the worker is gone.
+    pub(crate) fn upgrade(&self) -> Option<Commands> {
+        self.0.get().ok()?.upgrade().map(Commands::new)
+    }
+}
+
+/// What to do when work does not end although it was told to, also by force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnOverdue {
+    /// Say so: [`Change::Overdue`](crate::Change::Overdue), a log line and a counter.
+    #[default]
+    Report,
+    /// Say so on stderr and end the process at once with [`EXIT_CODE`](Self::EXIT_CODE), before the store lets another worker in.
+    Exit,
+}
+
+impl OnOverdue {
+    /// How a process ends whose work could not be stopped.
+    pub const EXIT_CODE: u8 = 70;
 }
 
 /// What a campaign is about.
@@ -73,12 +128,6 @@ enum Happened {
     Hinted(tenure_core::Hint),
     /// A subscription was restored: hints may have been missed meanwhile.
     Missed,
-    /// A campaign whose resource has become free.
-    Entering(Wanted, Occupied),
-    /// A campaign whose work has ended has not left for a third of the ttl.
-    Overdue(ResourceName),
-    /// Nothing has been done here for a third of the ttl, and the store has not been told.
-    Unheard,
     /// Something that the engine tells itself, to be looked at after what it is doing now.
     Inside(Input),
 }
@@ -88,6 +137,7 @@ pub(crate) struct Own {
     pub(crate) label: Label,
     pub(crate) timing: Timing,
     pub(crate) flapping: FlapLimit,
+    pub(crate) on_overdue: OnOverdue,
     pub(crate) page: Arc<Page>,
     pub(crate) clocks: Clocks,
     /// Shared with whoever ends the work when this process does not.
@@ -99,12 +149,11 @@ pub(crate) struct Engine {
     machine: Machine,
     store: Arc<dyn Store>,
     own: Own,
-    commands: mpsc::UnboundedReceiver<Command>,
+    /// Absent when every handle was dropped.
+    commands: Option<mpsc::UnboundedReceiver<Command>>,
     /// The other end of `commands`, for those who do the work.
     to_us: mpsc::WeakUnboundedSender<Command>,
-    seats: HashMap<ResourceName, Occupied>,
-    /// Campaigns that begin when an earlier one for the same resource has left.
-    waiting: Vec<(Wanted, Occupied)>,
+    campaigns: HashMap<ResourceName, Campaign>,
     attempts: HashMap<Seq, Attempt>,
     /// The attempt that was given up last, until it is known why.
     abandoned: Option<(Seq, &'static str)>,
@@ -113,10 +162,6 @@ pub(crate) struct Engine {
     kept: JoinSet<()>,
     leaving: Vec<oneshot::Sender<bool>>,
     health: Health,
-    /// Nothing is done here any more; the store is being told.
-    is_telling: bool,
-    /// Every handle was dropped: nobody is left to tell.
-    deserted: bool,
     machine_is_done: bool,
     happened: mpsc::UnboundedReceiver<Happened>,
     report: mpsc::UnboundedSender<Happened>,
@@ -129,26 +174,21 @@ struct Attempt {
     call: &'static str,
 }
 
-/// Where the signals of a campaign go.
-struct Occupied {
-    seat: Arc<Seat>,
-    signals: slim::Sender<Signal>,
-    /// Its work has ended: there is nobody to be told to stop.
-    is_departing: bool,
-    /// What tells those who wait until it has left that this takes too long.
-    overdue: Option<AbortHandle>,
+/// A campaign, as its user sees it.
+struct Campaign {
+    state: Arc<CampaignState>,
     peers: Peers,
     terms: Terms,
 }
 
-impl Occupied {
-    fn new(wanted: &Wanted, seat: Arc<Seat>, signals: slim::Sender<Signal>) -> Self {
+impl Campaign {
+    fn new(wanted: &Wanted, state: Arc<CampaignState>) -> Self {
         let tickets = match wanted {
             Wanted::Tickets(want) => want.tickets.count(),
             Wanted::All(_) => 1,
         };
         let (peers, terms) = (Peers::new(tickets), Terms::default());
-        Self { seat, signals, is_departing: false, overdue: None, peers, terms }
+        Self { state, peers, terms }
     }
 }
 
@@ -165,18 +205,15 @@ impl Engine {
             machine,
             store,
             own,
-            commands,
+            commands: Some(commands),
             to_us,
-            seats: HashMap::new(),
-            waiting: Vec::new(),
+            campaigns: HashMap::new(),
             attempts: HashMap::new(),
             abandoned: None,
             listening: None,
             kept: JoinSet::new(),
             leaving: Vec::new(),
             health: Health::default(),
-            is_telling: false,
-            deserted: false,
             machine_is_done: false,
             happened,
             report,
@@ -188,7 +225,6 @@ impl Engine {
         let clocks = self.own.clocks.clone();
         let mut alarm = Alarm::by(clocks.clone());
         while !self.machine_is_done {
-            self.limit_telling();
             let now = clocks.now();
             let span = self.machine.sleep(now);
             let nap = async {
@@ -197,12 +233,18 @@ impl Engine {
                     None => std::future::pending().await,
                 }
             };
+            let command = async {
+                match &mut self.commands {
+                    Some(commands) => commands.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
-                command = self.commands.recv(), if !self.deserted => match command {
+                command = command => match command {
                     Some(command) => self.obey(command),
                     None => {
-                        self.deserted = true;
+                        self.commands = None;
                         self.handle(Input::Shutdown);
                     }
                 },
@@ -211,7 +253,7 @@ impl Engine {
             }
         }
         // Before it is answered: nobody enters any more.
-        self.commands.close();
+        self.commands.iter_mut().for_each(mpsc::UnboundedReceiver::close);
         // Whoever waited for it may have given up by now.
         for waits in self.leaving.drain(..) {
             let _gone = waits.send(true);
@@ -220,26 +262,14 @@ impl Engine {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Enter(wanted, seat, signals) => {
-                let occupied = Occupied::new(&wanted, seat, signals);
-                self.enter(wanted, occupied);
-            }
+            Command::Enter(wanted, state) => self.enter(wanted, state),
             Command::Do(input) => {
                 if let Input::Stopped { resource, token } = &input
-                    && let Some(occupied) = self.seats.get(resource)
+                    && let Some(campaign) = self.campaigns.get(resource)
                 {
-                    occupied.seat.is_done(*token);
+                    campaign.state.is_done(*token);
                 }
                 self.handle(input);
-            }
-            Command::Depart(resource, token) => {
-                if let Some(occupied) = self.seats.get_mut(&resource) {
-                    occupied.seat.is_done(token);
-                    occupied.is_departing = true;
-                }
-                self.handle(Input::Leave(resource.clone()));
-                self.handle(Input::Stopped { resource: resource.clone(), token });
-                self.limit_departure(resource);
             }
             Command::Ask(job) => drop(tokio::spawn(job(self.store.clone()))),
             Command::Keep(job) => {
@@ -265,59 +295,21 @@ impl Engine {
         }
     }
 
-    /// Whoever waits until the campaign has left does not wait for a store that does not answer. Limited here, behind the
-    /// request: a limit of the caller's own would have the driver woken once more before it and after it.
-    fn limit_departure(&mut self, resource: ResourceName) {
-        let Some(occupied) = self.seats.get_mut(&resource) else { return };
-        let (report, clocks, limit) =
-            (self.report.clone(), self.own.clocks.clone(), self.own.timing.ttl() / 3);
-        let overdue = tokio::spawn(async move {
-            clocks.doze(limit).await;
-            // The engine is gone, and with it who waited.
-            let _gone = report.send(Happened::Overdue(resource));
-        });
-        occupied.overdue = Some(overdue.abort_handle());
-    }
-
-    /// The same for whoever waits until the worker has left, from when nothing runs any more. The store is told for as long
-    /// as the process lives.
-    fn limit_telling(&mut self) {
-        if self.is_telling || self.leaving.is_empty() || !self.seats.is_empty() {
+    fn enter(&mut self, wanted: Wanted, state: Arc<CampaignState>) {
+        if state.has_left() {
             return;
         }
-        self.is_telling = true;
-        let (report, clocks, limit) =
-            (self.report.clone(), self.own.clocks.clone(), self.own.timing.ttl() / 3);
-        self.kept.spawn(async move {
-            clocks.doze(limit).await;
-            // The engine is gone: it has been told.
-            let _gone = report.send(Happened::Unheard);
-        });
-    }
-
-    fn enter(&mut self, wanted: Wanted, occupied: Occupied) {
+        let campaign = Campaign::new(&wanted, state);
         let resource = wanted.resource().clone();
-        if self.machine.is_campaigning(&resource) {
-            self.waiting.push((wanted, occupied));
-        } else if occupied.signals.is_closed() {
-            self.admit_next(&resource);
-        } else {
-            events::count(Figure::Entered(resource.clone()));
-            self.seats.insert(resource, occupied);
-            match wanted {
-                Wanted::Tickets(want) => self.handle(Input::Enter(want)),
-                Wanted::All(resource) => self.handle(Input::EnterUnlimited(resource)),
-            }
+        events::count(Figure::Entered(resource.clone()));
+        // Its campaign was left, but its work may still run, or the ticket be on its way back.
+        if let Some(before) = self.campaigns.insert(resource, campaign) {
+            before.state.outlives_lease(None);
+            before.state.abandon();
         }
-    }
-
-    /// Lets in whoever waits for this resource, but for those who have given up.
-    fn admit_next(&mut self, resource: &ResourceName) {
-        self.waiting.retain(|(_, occupied)| !occupied.signals.is_closed());
-        let waits = self.waiting.iter().position(|(wanted, _)| wanted.resource() == resource);
-        if let Some((wanted, occupied)) = waits.map(|index| self.waiting.remove(index)) {
-            // The other end is our own.
-            let _sent = self.report.send(Happened::Entering(wanted, occupied));
+        match wanted {
+            Wanted::Tickets(want) => self.handle(Input::Enter(want)),
+            Wanted::All(resource) => self.handle(Input::EnterUnlimited(resource)),
         }
     }
 
@@ -344,20 +336,7 @@ impl Engine {
                 self.handle(Input::Failed(request));
             }
             Happened::Inside(input) => self.handle(input),
-            Happened::Entering(wanted, occupied) => self.enter(wanted, occupied),
             Happened::Missed => self.handle(Input::Missed),
-            Happened::Overdue(resource) => {
-                if let Some(occupied) = self.seats.get(&resource).filter(|occupied| occupied.is_departing) {
-                    // Whoever waited may have given up.
-                    let _gone = occupied.signals.send(Signal::Overdue);
-                }
-            }
-            Happened::Unheard => {
-                self.is_telling = false;
-                for waits in self.leaving.drain(..) {
-                    let _gone = waits.send(false);
-                }
-            }
             Happened::Hinted(hint) => {
                 self.handle(Input::Hinted { resource: hint.resource, after: hint.after });
             }
@@ -382,31 +361,30 @@ impl Engine {
                     self.abandoned = Some((seq, call));
                 }
             }
-            Output::Trust(until) => {
-                until.map_or_else(|| self.distrust(), |until| self.trust(until));
-            }
+            Output::Trust(until) => self.trust(until),
+            Output::Distrust { protected_until } => self.distrust(protected_until),
             Output::Start(Granted { resource, grant }) => self.start(resource, grant),
             Output::Stop { resource, token, ending } => {
-                if let Some(Occupied { seat, signals, is_departing, .. }) = self.seats.get(&resource) {
-                    seat.end(token, ending);
-                    if !is_departing {
-                        // Who does not listen any more has dropped the work: then it has stopped.
-                        let _gone = signals.send(Signal::Stop(ending));
-                    }
+                if let Some(Campaign { state, .. }) = self.campaigns.get(&resource) {
+                    state.end(token, ending);
                 }
             }
             Output::StopHard { resource, .. } => {
-                if let Some(Occupied { signals, .. }) = self.seats.get(&resource) {
-                    // As above.
-                    let _gone = signals.send(Signal::StopHard);
+                if let Some(Campaign { state, .. }) = self.campaigns.get(&resource) {
+                    state.stop_hard();
                 }
             }
             Output::Left(resource) => {
-                if let Some(Occupied { seat, overdue, .. }) = self.seats.remove(&resource) {
-                    overdue.iter().for_each(AbortHandle::abort);
-                    seat.abandon();
+                if let Some(Campaign { state, .. }) = self.campaigns.remove(&resource) {
+                    state.abandon();
                 }
-                self.admit_next(&resource);
+            }
+            Output::Overdue(Granted { resource, grant }) => self.overdue(&resource, grant),
+            Output::Unheard => {
+                for waits in self.leaving.drain(..) {
+                    // Whoever waited for it may have given up by now.
+                    let _gone = waits.send(false);
+                }
             }
             Output::Report(report) => self.tell(report),
             Output::Done => self.machine_is_done = true,
@@ -427,16 +405,27 @@ impl Engine {
         }
     }
 
-    /// The lease is over. Withdrawn before its time, it protects nothing any more; run out, it does until the
-    /// store may let others in.
-    fn distrust(&self) {
-        let page = &self.own.page;
-        let ran_out = !page.is_trusted(self.own.clocks.now());
-        let protected_until = ran_out.then(|| page.protected_until());
-        page.distrust();
+    fn distrust(&self, protected_until: Option<Moment>) {
+        self.own.page.distrust();
         self.own.guard.iter().for_each(|guard| guard.end_all());
-        for Occupied { seat, .. } in self.seats.values().filter(|occupied| !occupied.seat.is_unlimited()) {
-            seat.outlives_lease(protected_until);
+        for Campaign { state, .. } in
+            self.campaigns.values().filter(|campaign| !campaign.state.is_unlimited())
+        {
+            state.outlives_lease(protected_until);
+        }
+    }
+
+    /// The work does not stop.
+    fn overdue(&self, resource: &ResourceName, grant: Grant) {
+        if let Some(Campaign { state, .. }) = self.campaigns.get(resource) {
+            state.publish(Change::Overdue(grant));
+        }
+        if self.own.on_overdue == OnOverdue::Exit {
+            let token = grant.token.0;
+            let why = format!(
+                "the work of `{resource}` (token {token}) does not stop; this process ends before another worker starts"
+            );
+            process::exit_at_once(&why, OnOverdue::EXIT_CODE.into());
         }
     }
 
@@ -469,7 +458,7 @@ impl Engine {
                     () = clocks.sleep(limit / 2) => {}
                 }
             }
-            let answer = store.call(&request).await;
+            let answer = caught(store.call(&request)).await;
             (request, answer)
         });
     }
@@ -522,17 +511,15 @@ impl Engine {
         };
         let served = self.health.is_served();
         served.into_iter().for_each(|change| self.tell_of_store(change));
-        let stint = Stint::new(resource, grant, commands);
-        let known = self.known(&stint.resource);
-        if let Some(Occupied { seat, signals, peers, terms, .. }) = self.seats.get_mut(&stint.resource) {
-            seat.begin(&stint);
+        let work = WorkGuard::new(resource, grant, Commands::new(commands));
+        let known = self.known(&work.resource);
+        if let Some(Campaign { state, peers, terms }) = self.campaigns.get_mut(&work.resource) {
+            state.begin(&work);
             let (now, limit) = (self.own.clocks.now(), self.own.flapping);
             if let Some(changes) = terms.note(now, grant.term, limit, peers.asked()) {
-                seat.publish(Change::Flapping { changes, within: limit.within() });
+                state.publish(Change::Flapping { changes, within: limit.within() });
             }
-            // Refused, it is dropped with the signal, and has stopped.
-            let _gone = signals.send(Signal::Start(stint.clone()));
-            peers.note(known).into_iter().for_each(|change| seat.publish(change));
+            peers.note(known).into_iter().for_each(|change| state.publish(change));
         }
     }
 
@@ -547,11 +534,9 @@ impl Engine {
                 let change = self.health.waits(waiting);
                 change.into_iter().for_each(|change| self.tell_of_store(change));
                 let known = self.known(&resource);
-                if let Some(Occupied { seat, signals, peers, .. }) = self.seats.get_mut(&resource) {
-                    seat.publish(Change::Waiting(waiting));
-                    peers.note(known).into_iter().for_each(|change| seat.publish(change));
-                    // A campaign that was dropped is seen at its next start.
-                    let _gone = signals.send(Signal::Waiting);
+                if let Some(Campaign { state, peers, .. }) = self.campaigns.get_mut(&resource) {
+                    state.waits(waiting);
+                    peers.note(known).into_iter().for_each(|change| state.publish(change));
                 }
             }
             Report::HeldBack(HeldBack::StoreForgot, left) => {
@@ -587,15 +572,24 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.own.page.distrust();
         self.own.guard.iter().for_each(|guard| guard.end_all());
-        for Occupied { seat, .. } in self.seats.values().chain(self.waiting.iter().map(|(_, waits)| waits)) {
-            seat.abandon();
-        }
+        self.campaigns.values().for_each(|campaign| campaign.state.abandon());
         self.attempts.values().for_each(|attempt| attempt.task.abort());
-        self.seats.values().flat_map(|occupied| &occupied.overdue).for_each(AbortHandle::abort);
         if let Some((_, listening)) = &self.listening {
             listening.abort();
         }
     }
+}
+
+/// A store that panics has not answered.
+async fn caught<T>(answer: Pending<'_, T>) -> Result<T, Error> {
+    let mut answer = answer;
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
+        Ok(answer) => answer,
+        Err(panic) => {
+            Poll::Ready(Err(Error::unavailable("the store panicked").because(panic_message(&*panic))))
+        }
+    })
+    .await
 }
 
 /// What the machine is given by chance with every message; so the kernel is not asked each time.

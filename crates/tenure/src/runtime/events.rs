@@ -4,7 +4,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tenure_core::{Label, ResourceName};
@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use crate::Error;
 use crate::campaign::changes::{Changes, Listeners};
 use crate::campaign::state::Change;
+use crate::runtime::process::PerProcess;
 use crate::runtime::telemetry::{self, Figure};
 use crate::store::Warning;
 
@@ -256,23 +257,18 @@ const QUEUE: usize = 4096;
 
 /// The listeners of this process, and its rendering thread. A forked child has its own: threads are not inherited.
 struct Hub {
-    process: u32,
     listeners: Listeners<Event>,
     to_render: mpsc::SyncSender<Item>,
     dropped: Arc<AtomicU64>,
 }
 
-fn hub() -> Arc<Hub> {
-    static HUB: Mutex<Option<Arc<Hub>>> = Mutex::new(None);
-    let mut hub = HUB.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*hub {
-        Some(hub) if hub.process == std::process::id() => hub.clone(),
-        _ => hub.insert(Hub::start()).clone(),
-    }
+fn hub() -> &'static Hub {
+    static HUB: PerProcess<Hub> = PerProcess::new();
+    HUB.get(Hub::start)
 }
 
 impl Hub {
-    fn start() -> Arc<Self> {
+    fn start() -> Self {
         let (to_render, items) = mpsc::sync_channel(QUEUE);
         let dropped = Arc::<AtomicU64>::default();
         let lost = dropped.clone();
@@ -280,7 +276,7 @@ impl Hub {
         let _started = std::thread::Builder::new()
             .name("tenure-events".into())
             .spawn(move || items.into_iter().for_each(|item| render(item, &lost)));
-        Arc::new(Self { process: std::process::id(), listeners: Listeners::default(), to_render, dropped })
+        Self { listeners: Listeners::default(), to_render, dropped }
     }
 
     fn render(&self, item: Item) {

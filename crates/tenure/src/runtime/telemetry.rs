@@ -1,12 +1,14 @@
 //! How events are logged and counted. Labels are bounded: `class` is the part of a resource
 //! name before the first `:` or `.`.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure_core::{Call, EndReason, Grant, Label, ResourceName};
 
 use crate::campaign::state::Change;
 use crate::runtime::events::{Event, StoreChange};
+use crate::runtime::process;
 
 fn class(resource: &ResourceName) -> String {
     resource.as_str().split([':', '.']).next().unwrap_or_default().to_owned()
@@ -24,14 +26,16 @@ fn entered(resource: &ResourceName) {
         metrics::counter!("tenure_lost_total", "class" => class(resource), "reason" => reason).increment(0);
     }
     metrics::counter!("tenure_flapping_total", "class" => class(resource)).increment(0);
+    metrics::counter!("tenure_overdue_total", "class" => class(resource)).increment(0);
     metrics::counter!("tenure_renewals_total").increment(0);
     metrics::counter!("tenure_renewal_failures_total").increment(0);
 }
 
 /// Describes the metrics to the exporter, once.
 fn describe() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
+    // Not a `Once`: a forked child would wait for a thread of its parent.
+    static DESCRIBED_IN: AtomicU32 = AtomicU32::new(0);
+    if DESCRIBED_IN.swap(process::id(), Ordering::Relaxed) != process::id() {
         metrics::describe_counter!("tenure_acquired_total", "ownerships that started in this process");
         metrics::describe_counter!("tenure_lost_total", "ownerships that this process lost");
         metrics::describe_gauge!("tenure_owned", "ownerships of this process now");
@@ -39,6 +43,7 @@ fn describe() {
             "tenure_flapping_total",
             "how often the owner of a resource changed too often"
         );
+        metrics::describe_counter!("tenure_overdue_total", "ownerships whose work did not stop when told to");
         metrics::describe_counter!("tenure_renewals_total", "renewals that succeeded");
         metrics::describe_counter!("tenure_ticks_total", "ticks at which work was started in this process");
         metrics::describe_counter!("tenure_ticks_skipped_total", "ticks at which it was not, by reason");
@@ -56,7 +61,7 @@ fn describe() {
             "tenure_trust_left_ratio",
             "how much of the trust was left at a renewal"
         );
-    });
+    }
 }
 
 /// The span in which the work of an ownership runs, so that its own log lines name the ownership.
@@ -130,6 +135,11 @@ fn campaign(worker: &Label, resource: &ResourceName, change: &Change) {
                     .increment(1);
             }
             metrics::gauge!("tenure_owned", "class" => class(resource)).decrement(1.0);
+        }
+        Change::Overdue(grant) => {
+            let (term, token) = (grant.term.0, grant.token.0);
+            tracing::error!(worker, %resource, term, token, "the work does not stop although it was told to");
+            metrics::counter!("tenure_overdue_total", "class" => class(resource)).increment(1);
         }
         Change::Waiting(waiting) => {
             tracing::debug!(worker, %resource, ahead = waiting.ahead, why = ?waiting.why, look_again = ?waiting.look_again, "waiting");
@@ -325,6 +335,7 @@ mod tests {
         one_of_each! { Change:
             Change::Acquired(_) => Change::Acquired(GRANT),
             Change::Ended(..) => Change::Ended(GRANT, EndReason::Expired),
+            Change::Overdue(_) => Change::Overdue(GRANT),
             Change::Waiting(_) => {
                 Change::Waiting(Waiting { ahead: 1, look_again: second, why: WaitReason::Taken })
             },

@@ -10,6 +10,7 @@ use super::{OpenStore, Pending, Store};
 use crate::Error;
 use crate::runtime::clock::Clocks;
 use crate::runtime::driver::Driver;
+use crate::runtime::process::PerProcess;
 
 /// Every kind of store that this build can open.
 const KINDS: &[Kind] = &[
@@ -82,21 +83,20 @@ async fn share(url: &str, namespace: &Namespace, missing: Missing) -> Result<Opt
     let kind = Kind::of(url)?;
     let key = (url.to_owned(), namespace.clone());
     // Held while the store is opened, so that two workers that start at once share one.
-    let mut shared = SHARED.lock().await;
+    let mut shared = SHARED.get(Mutex::default).lock().await;
     if let Some(opened) = shared.get(&key).and_then(Shared::revive) {
         return Ok(Some(opened));
     }
     let driver = Driver::start()?;
     let open = (kind.open)(url.to_owned(), namespace.clone(), missing);
     let Some(store) = driver.run(open).await? else { return Ok(None) };
-    let opened = OpenStore { store, clocks: Clocks::System, driver };
     shared.retain(|_, shared| shared.store.strong_count() > 0);
-    shared.insert(key, Shared::of(&opened));
-    Ok(Some(opened))
+    shared.insert(key, Shared::of(&store, &driver));
+    Ok(Some(OpenStore::with(store, Clocks::System, driver)))
 }
 
 /// The stores that this process has open, as long as somebody uses them.
-static SHARED: Mutex<BTreeMap<(String, Namespace), Shared>> = Mutex::const_new(BTreeMap::new());
+static SHARED: PerProcess<Mutex<BTreeMap<(String, Namespace), Shared>>> = PerProcess::new();
 
 #[derive(Debug)]
 struct Shared {
@@ -105,13 +105,13 @@ struct Shared {
 }
 
 impl Shared {
-    fn of(opened: &OpenStore) -> Self {
-        Self { store: Arc::downgrade(&opened.store), driver: Arc::downgrade(&opened.driver) }
+    fn of(store: &Arc<dyn Store>, driver: &Arc<Driver>) -> Self {
+        Self { store: Arc::downgrade(store), driver: Arc::downgrade(driver) }
     }
 
     fn revive(&self) -> Option<OpenStore> {
         let (store, driver) = (self.store.upgrade()?, self.driver.upgrade()?);
-        Some(OpenStore { store, clocks: Clocks::System, driver })
+        Some(OpenStore::with(store, Clocks::System, driver))
     }
 }
 

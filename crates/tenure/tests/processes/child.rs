@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use tenure::types::OnOverdue;
 use testkit::child::Child;
 use testkit::part::Part;
 
@@ -28,6 +29,8 @@ fn a_child_plays_its_role() {
             "waits" => super::pauses::waits(&part).await,
             "blocked" => super::pauses::blocked(&part).await,
             "blocked with a beacon" => super::pauses::blocked_with_a_beacon(&part).await,
+            "overdue" => super::pauses::overdue(&part, OnOverdue::Report).await,
+            "overdue, and exits" => super::pauses::overdue(&part, OnOverdue::Exit).await,
             "watches the clock" => super::pauses::watches_the_clock(&part).await,
             "jumps" => super::pauses::jumps(&part).await,
             other => panic!("there is no role {other:?}"),

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tenure::admin::Admin;
-use tenure::{Ownership, Timing, Worker};
+use tenure::types::OnOverdue;
+use tenure::{Change, Event, Ownership, Timing, Worker};
 use testkit::child::{Child, say};
 use testkit::part::Part;
 use testkit::{TempDir, boottime};
@@ -49,6 +50,41 @@ fn with_a_beacon_it_loses_and_another_owns_before_it_looks_again() {
     // It is still blocked while the other owns.
     assert!(wedged.line(Duration::ZERO).is_none());
     assert_eq!(wedged.hears(), "holds: false");
+}
+
+// req: S3
+#[test]
+fn a_process_whose_work_does_not_stop_is_gone_before_the_store_lets_another_in_if_that_is_asked_for() {
+    let scene = Scene::new("overdue-exits");
+    let mut command = command(&Part::in_folder("overdue, and exits", scene.folder.path(), "first", KEPT));
+    let stderr = scene.folder.path().join("stderr");
+    command.stderr(std::fs::File::create(&stderr).expect("a file"));
+    let mut wedged = Child::start(command);
+    assert_eq!(wedged.hears(), "owns term 1");
+    let waits = start(&Part::in_folder("waits", scene.folder.path(), "second", KEPT));
+    assert_eq!(waits.hears(), "competes");
+
+    assert_eq!(waits.hears(), "owns term 2");
+
+    assert!(!wedged.is_alive(), "it still runs while another owns");
+    assert_eq!(wedged.ends().code(), Some(OnOverdue::EXIT_CODE.into()));
+    let said = std::fs::read_to_string(stderr).expect("text");
+    assert!(said.contains("tenure: the work of `job`") && said.contains("does not stop"), "{said}");
+}
+
+// req: L4
+#[test]
+fn work_that_does_not_stop_is_reported_and_the_worker_does_not_compete_again_meanwhile() {
+    let scene = Scene::new("overdue");
+    let mut wedged = start(&Part::in_folder("overdue", scene.folder.path(), "first", KEPT));
+    assert_eq!(wedged.hears(), "owns term 1");
+
+    assert_eq!(wedged.hears(), "overdue: term 1");
+    let waits = start(&Part::in_folder("waits", scene.folder.path(), "second", KEPT));
+    assert_eq!((waits.hears(), waits.hears()), ("competes".to_owned(), "owns term 2".to_owned()));
+
+    assert!(wedged.is_alive());
+    assert_eq!(scene.winners(), ["first", "second"]);
 }
 
 // req: E8
@@ -143,6 +179,31 @@ pub(crate) async fn blocked_with_a_beacon(part: &Part) {
     std::thread::sleep(BLOCKED);
     say(&format!("holds: {}", own.holds()));
     std::future::pending::<()>().await;
+}
+
+/// Work that blocks its thread for ever, in an application that is wedged with it.
+pub(crate) async fn overdue(part: &Part, on_overdue: OnOverdue) {
+    std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut events = tenure::events();
+            while let Some(event) = events.next().await {
+                if let Event::Campaign { change: Change::Overdue(grant), .. } = event {
+                    say(&format!("overdue: term {}", grant.term.0));
+                }
+            }
+        });
+    });
+    // A wide margin: this machine may be busy.
+    let timing = Timing::new(part.ttl).and_then(|timing| timing.with_margin(part.ttl / 5)).expect("sound");
+    let timing = timing.with_beacon(part.ttl / 2).expect("sound");
+    let builder = Worker::builder(&part.url).label(&part.name).timing(timing).on_overdue(on_overdue);
+    let worker = builder.connect().await.expect("a worker");
+    let own = worker.campaign("job").acquire().await.expect("a ticket");
+    owns(&own);
+    loop {
+        std::thread::sleep(LIMIT);
+    }
 }
 
 pub(crate) async fn watches_the_clock(part: &Part) {

@@ -2,6 +2,7 @@
 
 mod conformance;
 mod fences;
+mod forks;
 mod postgres;
 mod redis;
 mod sqlite;

@@ -186,3 +186,90 @@ fn a_lease_that_is_gone_before_it_was_known_to_be_open_is_closed() {
     let closed = stage.every.iter().find(|request| matches!(request.call, Call::Close(_)));
     assert_eq!(closed.map(|request| request.lease), Some(opening));
 }
+
+// req: S3 S5
+#[test]
+fn work_that_ignores_a_loss_is_overdue_once_while_a_quarter_of_the_margin_is_left() {
+    let mut stage = Stage::owning();
+    let until = stage.trusted_until().unwrap();
+
+    stage.pass_to(until + MARGIN * 3 / 4 - 1);
+    assert_eq!((stage.count(&stop_hard("r", 1)), stage.count(&overdue("r", 1))), (1, 0));
+    stage.pass(1);
+    assert_eq!(stage.count(&overdue("r", 1)), 1);
+    stage.pass(10 * 9_000);
+    assert_eq!(stage.count(&overdue("r", 1)), 1);
+}
+
+#[test]
+fn work_that_overstays_its_grace_is_overdue_a_quarter_of_a_margin_after_the_harder_stop() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::StepDown(name("r")));
+    let hard_at = stage.now + 9_000;
+    for _ in 0..4 {
+        stage.until_renewal();
+        stage.answer(kept());
+    }
+    assert!(stage.now > hard_at + MARGIN / 4);
+
+    assert_eq!((stage.count(&stop_hard("r", 1)), stage.count(&overdue("r", 1))), (1, 1));
+    assert!(stage.releases().is_empty(), "the ticket stays while the work runs");
+}
+
+#[test]
+fn work_that_ends_when_it_is_stopped_hard_is_never_overdue() {
+    let mut stage = Stage::owning();
+    let until = stage.trusted_until().unwrap();
+    stage.pass_to(until + MARGIN / 2);
+
+    stage.stopped("r", 1);
+    stage.pass(10 * 9_000);
+
+    assert_eq!((stage.count(&stop_hard("r", 1)), stage.count(&overdue("r", 1))), (1, 0));
+}
+
+#[test]
+fn after_a_long_pause_work_has_a_quarter_of_a_margin_to_stop_before_it_is_overdue() {
+    let mut stage = Stage::owning();
+    stage.now += 10 * 9_000;
+
+    stage.feed(Input::Tick);
+    assert_eq!((stage.count(&stop_hard("r", 1)), stage.count(&overdue("r", 1))), (1, 0));
+    stage.pass(MARGIN / 4 - 1);
+    assert!(!stage.saw(&overdue("r", 1)));
+    stage.pass(1);
+
+    assert!(stage.saw(&overdue("r", 1)));
+}
+
+// req: L4
+#[test]
+fn a_worker_does_not_compete_again_while_overdue_work_runs() {
+    let mut stage = Stage::owning();
+    stage.pass(TRUST + MARGIN);
+    stage.answer_open();
+    assert!(stage.saw(&overdue("r", 1)));
+
+    stage.enter("r");
+    stage.feed(Input::Hinted { resource: name("r"), after: Duration::ZERO });
+    stage.pass(MARGIN);
+    assert_eq!(stage.claims(), 1);
+    stage.stopped("r", 1);
+
+    assert_eq!(stage.claims(), 2);
+}
+
+#[test]
+fn a_lease_that_ran_out_protects_for_the_margin_and_one_that_was_withdrawn_not_at_all() {
+    let mut ran_out = Stage::owning();
+    let until = ran_out.trusted_until().unwrap();
+    ran_out.pass_to(until);
+    assert!(ran_out.outputs.iter().any(|output| {
+        matches!(output, Output::Distrust { protected_until: Some(at) } if at.boot_micros() / 1000 == until + MARGIN)
+    }));
+
+    let mut forgotten = Stage::owning();
+    forgotten.until_renewal();
+    forgotten.answer(Said::Gone);
+    assert!(forgotten.saw(&Output::Distrust { protected_until: None }));
+}

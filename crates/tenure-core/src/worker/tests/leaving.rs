@@ -180,3 +180,71 @@ fn a_failure_that_nobody_waits_for_is_not_reported() {
 
     assert!(!stage.saw(&Output::Report(Report::Unanswered(claim.seq))));
 }
+
+// req: A3 H12
+#[test]
+fn who_leaves_waits_for_a_silent_store_for_a_third_of_the_ttl_and_the_release_goes_on() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::Leave(name("r")));
+    stage.stopped("r", 1);
+    let left = Output::Left(name("r"));
+
+    stage.pass(2_999);
+    assert!(!stage.saw(&left));
+    stage.pass(1);
+    assert_eq!(stage.count(&left), 1);
+    stage.answer_release();
+
+    assert!(!stage.worker.is_campaigning(&name("r")));
+    assert_eq!(stage.count(&left), 1);
+}
+
+#[test]
+fn work_that_runs_on_does_not_count_as_silence_of_the_store() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::Leave(name("r")));
+
+    stage.pass(3_500);
+    assert!(!stage.saw(&Output::Left(name("r"))));
+    stage.stopped("r", 1);
+    stage.pass(2_999);
+
+    assert!(!stage.saw(&Output::Left(name("r"))));
+}
+
+#[test]
+fn entering_while_a_silent_store_is_still_told_of_the_release_claims_when_it_has_answered() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::Leave(name("r")));
+    stage.stopped("r", 1);
+    stage.pass(3_500);
+
+    stage.enter("r");
+    assert_eq!(stage.claims(), 1);
+    stage.answer_release();
+    stage.pass(1);
+
+    assert_eq!((stage.claims(), stage.count(&Output::Left(name("r")))), (2, 1));
+}
+
+// req: A2
+#[test]
+fn who_waits_for_a_shutdown_waits_for_a_silent_store_for_a_third_of_the_ttl() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::Shutdown);
+    stage.pass(1_000);
+    stage.stopped("r", 1);
+
+    stage.pass(2_999);
+    assert!(!stage.saw(&Output::Unheard));
+    stage.pass(1);
+    assert_eq!(stage.count(&Output::Unheard), 1);
+
+    // One more who waits.
+    stage.feed(Input::Shutdown);
+    stage.pass(3_000);
+    assert_eq!((stage.count(&Output::Unheard), stage.count(&Output::Done)), (2, 0));
+    let close = stage.every.iter().rev().find(|request| matches!(request.call, Call::Close(_))).cloned();
+    stage.feed(Input::Answered(close.unwrap(), stamped(Said::Closed, 1, stage.now)));
+    assert_eq!(stage.count(&Output::Done), 1);
+}

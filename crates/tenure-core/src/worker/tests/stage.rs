@@ -131,6 +131,13 @@ impl Stage {
         self.feed(Input::Answered(claim, stamped(said, 1, self.now)));
     }
 
+    /// The latest release, whatever came after it.
+    pub(super) fn answer_release(&mut self) {
+        let releases = |request: &&Request| matches!(request.call, Call::Release(_));
+        let release = self.every.iter().rev().find(releases).cloned().expect("a release");
+        self.feed(Input::Answered(release, stamped(Said::Released(vec![Released::Free]), 1, self.now)));
+    }
+
     pub(super) fn fail(&mut self) {
         let request = self.sent.take().expect("a request is under way");
         self.feed(Input::Failed(request));
@@ -154,6 +161,10 @@ impl Stage {
 
     pub(super) fn saw(&self, output: &Output) -> bool {
         self.outputs.contains(output)
+    }
+
+    pub(super) fn distrusts(&self) -> bool {
+        self.outputs.iter().any(|output| matches!(output, Output::Distrust { .. }))
     }
 
     pub(super) fn count(&self, output: &Output) -> usize {
@@ -223,4 +234,8 @@ pub(super) fn stop(resource: &str, token: u64, ending: EndReason) -> Output {
 
 pub(super) fn stop_hard(resource: &str, token: u64) -> Output {
     Output::StopHard { resource: name(resource), token: Token(token) }
+}
+
+pub(super) fn overdue(resource: &str, token: u64) -> Output {
+    Output::Overdue(Ownership { resource: name(resource), grant: grant(token) })
 }

@@ -67,7 +67,7 @@ fn when_the_store_is_silent_the_work_stops_at_the_end_of_the_trust_and_harder_at
     stage.pass_to(until - 1);
     assert!(stage.owns("r"));
     stage.pass(1);
-    assert!(stage.saw(&stop("r", 1, EndReason::Expired)) && stage.saw(&Output::Trust(None)));
+    assert!(stage.saw(&stop("r", 1, EndReason::Expired)) && stage.distrusts());
     stage.pass(MARGIN / 2 - 1);
     assert!(!stage.saw(&stop_hard("r", 1)));
     stage.pass(1);
@@ -84,9 +84,7 @@ fn a_lease_that_was_ended_from_outside_is_over_and_another_one_is_not() {
     assert!(stage.owns("r"));
     stage.feed(Input::Ended(lease));
 
-    assert!(
-        !stage.owns("r") && stage.saw(&stop("r", 1, EndReason::Expired)) && stage.saw(&Output::Trust(None))
-    );
+    assert!(!stage.owns("r") && stage.saw(&stop("r", 1, EndReason::Expired)) && stage.distrusts());
 }
 
 // req: T3 E8

@@ -112,3 +112,34 @@ fn the_lease_is_closed_while_work_without_limit_still_winds_down() {
     stage.stopped("free", 1);
     assert_eq!(stage.count(&Output::Done), 1);
 }
+
+// req: O4
+#[test]
+fn a_resource_without_limit_needs_no_lease_and_a_worker_may_change_between_the_two() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::Leave(name("r")));
+
+    stage.feed(Input::EnterUnlimited(name("r")));
+    assert_eq!(stage.count(&start(1)), 1, "the work under the lease still runs");
+    stage.stopped("r", 1);
+    stage.answer(Said::Released(vec![Released::Free]));
+    stage.pass(1);
+    assert_eq!((stage.count(&start(1)), stage.claims()), (2, 1));
+
+    stage.feed(Input::Leave(name("r")));
+    stage.enter("r");
+    assert_eq!(stage.claims(), 1);
+    stage.stopped("r", 1);
+    stage.pass(1);
+    assert_eq!(stage.claims(), 2);
+}
+
+#[test]
+fn without_limit_work_that_ignores_its_stop_is_overdue() {
+    let mut stage = unlimited();
+    stage.feed(Input::StepDown(name("r")));
+
+    stage.pass(9_000 + MARGIN / 4);
+
+    assert_eq!(stage.count(&overdue("r", 1)), 1);
+}

@@ -11,10 +11,10 @@ use super::decide::{Decision, Misfire, Next, decide};
 use super::schedule::{Schedule, Second};
 use super::{Change, Interrupted, Skipped, Tick};
 use crate::campaign::callbacks::{self, Wish};
-use crate::campaign::candidacy::Entered;
+use crate::campaign::candidacy::Candidacy;
 use crate::campaign::changes::Listeners;
 use crate::campaign::state::Signal;
-use crate::campaign::work_guard::Stint;
+use crate::campaign::work_guard::WorkGuard;
 use crate::jobs::store::Desk;
 use crate::jobs::store::unanswered;
 use crate::outcome::{IntoOutcome, Outcome};
@@ -57,38 +57,38 @@ pub(super) enum OnLoss {
 pub(super) fn serve<R: IntoOutcome>(
     job: Arc<Job>,
     wish: Wish,
-    entered: Entered,
+    candidacy: Candidacy,
     on_loss: OnLoss,
-    work: impl AsyncFnMut(Tick, Arc<Stint>) -> R,
+    work: impl AsyncFnMut(Tick, Arc<WorkGuard>) -> R,
 ) -> impl Future<Output = ()> {
     let over = Over(job);
-    async move { until_it_is_over(&over.0, wish, entered, on_loss, work).await }
+    async move { until_it_is_over(&over.0, wish, candidacy, on_loss, work).await }
 }
 
 async fn until_it_is_over<R: IntoOutcome>(
     job: &Job,
     mut wish: Wish,
-    mut entered: Entered,
+    mut candidacy: Candidacy,
     on_loss: OnLoss,
-    mut work: impl AsyncFnMut(Tick, Arc<Stint>) -> R,
+    mut work: impl AsyncFnMut(Tick, Arc<WorkGuard>) -> R,
 ) {
     telemetry::job_entered(&job.resource);
-    while let Some(signal) = callbacks::next(&mut entered, &mut wish).await {
-        let Signal::Start(stint) = signal else { continue };
-        if !entered.seat.holds(stint.grant.token) {
+    while let Some(signal) = callbacks::next(&mut candidacy, &mut wish).await {
+        let Signal::Start(guard) = signal else { continue };
+        if !candidacy.state.holds(guard.grant.token) {
             // It waited for this runtime, for longer than the trust lasted.
-            entered.end(stint.grant.token, EndReason::SteppedDown);
+            candidacy.end(guard.grant.token, EndReason::SteppedDown);
             continue;
         }
-        let mut place = Place { entered: &mut entered, wish: &mut wish, is_stopped: false };
-        let lead = place.entered.lead(stint.grant);
-        let worker = place.entered.worker().clone();
+        let mut place = Place { candidacy: &mut candidacy, wish: &mut wish, is_stopped: false };
+        let lead = place.candidacy.lead(guard.grant);
+        let worker = place.candidacy.worker().clone();
         let Some(desk) = place.unless_stopped(Desk::of(worker, lead)).await.flatten() else { continue };
-        let term = Term { job, desk, stint, on_loss };
+        let term = Term { job, desk, guard, on_loss };
         Box::pin(term.serve(&mut place, &mut work)).await;
         if !place.is_stopped {
             // It cannot go on, as with a clock beyond the calendar: somebody else may.
-            entered.end(term.stint.grant.token, EndReason::Failed);
+            candidacy.end(term.guard.grant.token, EndReason::Failed);
         }
     }
 }
@@ -104,7 +104,7 @@ impl Drop for Over {
 
 /// Where the signals of the campaign come from.
 struct Place<'a> {
-    entered: &'a mut Entered,
+    candidacy: &'a mut Candidacy,
     wish: &'a mut Wish,
     /// The ownership is over, or to be given up.
     is_stopped: bool,
@@ -117,14 +117,14 @@ impl Place<'_> {
         loop {
             tokio::select! {
                 biased;
-                signal = self.entered.signal() => match signal {
+                signal = self.candidacy.signal() => match signal {
                     Some(Signal::Stop(_) | Signal::StopHard) | None => {
                         self.is_stopped = true;
                         return None;
                     }
                     Some(_) => {}
                 },
-                () = self.wish.wants_to_leave() => self.entered.leave(),
+                () = self.wish.wants_to_leave() => self.candidacy.leave(),
                 done = &mut what => return Some(done),
             }
         }
@@ -136,7 +136,7 @@ impl Place<'_> {
         loop {
             tokio::select! {
                 biased;
-                signal = self.entered.signal() => match signal {
+                signal = self.candidacy.signal() => match signal {
                     Some(Signal::Stop(why)) => {
                         self.is_stopped = true;
                         if on_loss == OnLoss::Drop && !why.is_gentle() {
@@ -149,7 +149,7 @@ impl Place<'_> {
                     }
                     Some(_) => {}
                 },
-                () = self.wish.wants_to_leave() => self.entered.leave(),
+                () = self.wish.wants_to_leave() => self.candidacy.leave(),
                 done = &mut work => return Some(done),
             }
         }
@@ -160,7 +160,7 @@ impl Place<'_> {
 struct Term<'a> {
     job: &'a Job,
     desk: Desk,
-    stint: Arc<Stint>,
+    guard: Arc<WorkGuard>,
     on_loss: OnLoss,
 }
 
@@ -183,7 +183,7 @@ impl Term<'_> {
     async fn serve<R: IntoOutcome>(
         &self,
         place: &mut Place<'_>,
-        work: &mut impl AsyncFnMut(Tick, Arc<Stint>) -> R,
+        work: &mut impl AsyncFnMut(Tick, Arc<WorkGuard>) -> R,
     ) {
         let Some(mut course) = self.attend(place).await else { return };
         while let Some(begin) = self.next(place, &mut course).await {
@@ -221,7 +221,7 @@ impl Term<'_> {
     /// Takes the job up; tells what the owner before left behind.
     async fn attend(&self, place: &mut Place<'_>) -> Option<Course> {
         loop {
-            let now = Occurrence::new(self.job.shifted(place.entered.worker().clocks.wall())).ok()?;
+            let now = Occurrence::new(self.job.shifted(place.candidacy.worker().clocks.wall())).ok()?;
             let attend = JobAct::Attend { plan: self.job.plan.clone(), from: now };
             let JobSaid::Attended { through, latest, replaced } = self.ask(place, attend).await? else {
                 self.pause(place, PAUSE).await;
@@ -266,7 +266,7 @@ impl Term<'_> {
                 }
                 Next::Wait(second) => {
                     let due = (second.unsigned_abs() * 1000).saturating_add(job.delay);
-                    let worker = place.entered.worker().clone();
+                    let worker = place.candidacy.worker().clone();
                     let clockwork = worker.clockwork().ok()?;
                     place.unless_stopped(clockwork.until(due.saturating_mul(1000))).await?;
                 }
@@ -298,20 +298,20 @@ impl Term<'_> {
         &self,
         place: &mut Place<'_>,
         record: JobRecord,
-        work: &mut impl AsyncFnMut(Tick, Arc<Stint>) -> R,
+        work: &mut impl AsyncFnMut(Tick, Arc<WorkGuard>) -> R,
     ) {
         let (occurrence, attempt) = (record.occurrence, record.attempt);
-        let tick = Tick::new(place.entered.lead(self.stint.grant), record);
+        let tick = Tick::new(place.candidacy.lead(self.guard.grant), record);
         if !tick.lead().holds() {
             // The answer came too late: whoever owns next finds it interrupted.
             self.tell(&Change::Stopped { occurrence });
             return;
         }
         self.tell(&Change::Began { occurrence, attempt });
-        let span = telemetry::span(&self.job.resource, self.stint.grant);
-        let began = place.entered.worker().clocks.now();
-        let ended = place.work(self.on_loss, work(tick, self.stint.clone()).instrument(span)).await;
-        let took = place.entered.worker().clocks.now().longest_since(began);
+        let span = telemetry::span(&self.job.resource, self.guard.grant);
+        let began = place.candidacy.worker().clocks.now();
+        let ended = place.work(self.on_loss, work(tick, self.guard.clone()).instrument(span)).await;
+        let took = place.candidacy.worker().clocks.now().longest_since(began);
         let (failure, change) = match ended.map_or(Outcome::Unfinished, IntoOutcome::into_outcome) {
             Outcome::Done => (None, Change::Ran { occurrence }),
             Outcome::Failed(error) => {
@@ -337,7 +337,7 @@ impl Term<'_> {
         {
             return self.note(finished.err());
         }
-        let worker = place.entered.worker().clone();
+        let worker = place.candidacy.worker().clone();
         let finished = tokio::select! {
             biased;
             finished = finish() => finished,
@@ -365,7 +365,7 @@ impl Term<'_> {
     }
 
     async fn pause(&self, place: &mut Place<'_>, span: Duration) {
-        let worker = place.entered.worker().clone();
+        let worker = place.candidacy.worker().clone();
         let _stopped = place.unless_stopped(Box::pin(worker.doze(span))).await;
     }
 
@@ -383,7 +383,7 @@ impl Term<'_> {
 
     /// What counts as now, in whole seconds.
     fn now(&self, place: &Place<'_>) -> Second {
-        let millis = self.job.shifted(place.entered.worker().clocks.wall());
+        let millis = self.job.shifted(place.candidacy.worker().clocks.wall());
         Second::try_from(millis / 1000).unwrap_or(Second::MAX)
     }
 }

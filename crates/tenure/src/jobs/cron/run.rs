@@ -6,22 +6,26 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use crate::campaign::callbacks::Running;
-use crate::campaign::state::Seat;
-use crate::campaign::work_guard::Stint;
+use crate::campaign::state::CampaignState;
+use crate::campaign::work_guard::WorkGuard;
 use crate::outcome::{IntoOutcome, Outcome};
 
-pub(super) fn in_a_task<F>(seat: Arc<Seat>, stint: &Arc<Stint>, make: impl FnOnce() -> F) -> Running
+pub(super) fn in_a_task<F>(
+    state: Arc<CampaignState>,
+    guard: &Arc<WorkGuard>,
+    make: impl FnOnce() -> F,
+) -> Running
 where
     F: Future<Output: IntoOutcome> + Send + 'static,
 {
-    let token = stint.grant.token;
+    let token = guard.grant.token;
     let guarded = || {
         let work = make();
         async move {
             let mut work = pin!(work);
             poll_fn(|cx| {
                 // After a pause that outlasts the trust, no more of it is done.
-                if !seat.may_go_on(token) {
+                if !state.may_go_on(token) {
                     return Poll::Ready(Outcome::Unfinished);
                 }
                 work.as_mut().poll(cx).map(IntoOutcome::into_outcome)
@@ -29,5 +33,5 @@ where
             .await
         }
     };
-    Running::start(stint, guarded)
+    Running::start(guard, guarded)
 }

@@ -12,7 +12,7 @@ use crate::conformance::Relay;
 use crate::guard::{SharedPage, Standing};
 use crate::runtime::clock::{Clocks, ManualClock};
 use crate::runtime::engine::Command;
-use crate::runtime::events::Event;
+use crate::runtime::events::{Event, StoreChange};
 use crate::store::{MemoryStore, OpenStore, Pending, Store};
 use crate::{EndReason, Ownership, Timing, Worker};
 
@@ -191,7 +191,7 @@ async fn a_panic_of_the_engine_itself_ends_every_ownership_at_once_and_is_told()
     assert!(one.holds() && other.holds());
 
     let panics = Command::Ask(Box::new(|_| panic!("planted")));
-    worker.inner.commands.send(panics).map_err(drop).expect("the engine runs");
+    worker.inner.commands.send(panics).expect("the engine runs");
 
     let lost = tokio::time::timeout(SOON, async { (one.lost().await, other.lost().await) }).await;
     assert_eq!(lost, Ok((EndReason::Expired, EndReason::Expired)));
@@ -201,6 +201,69 @@ async fn a_panic_of_the_engine_itself_ends_every_ownership_at_once_and_is_told()
         while !matches!(events.next().await, Some(Event::Panicked { what }) if what.contains("planted")) {}
     };
     tokio::time::timeout(SOON, told).await.expect("it is told");
+}
+
+// req: S7
+#[tokio::test]
+async fn a_panic_of_the_engine_ends_the_lease_for_its_guard_too() {
+    let page = Arc::new(SharedPage::map().expect("a page"));
+    let (_, worker, own) = guarded(&page).await;
+    assert_eq!(page.look().standing(), Standing::Live);
+
+    let panics = Command::Ask(Box::new(|_| panic!("planted")));
+    worker.inner.commands.send(panics).expect("the engine runs");
+
+    assert_eq!(tokio::time::timeout(SOON, own.lost()).await, Ok(EndReason::Expired));
+    assert_eq!(page.look().standing(), Standing::Ended);
+}
+
+/// A memory store whose first claim panics.
+#[derive(Debug, Default)]
+struct Panicking {
+    store: MemoryStore,
+    claims: AtomicUsize,
+}
+
+impl Relay for Panicking {
+    fn behind(&self) -> &dyn Store {
+        &self.store
+    }
+
+    fn call<'a>(&'a self, request: &'a Request) -> Pending<'a, Answer> {
+        Box::pin(async move {
+            let first = || self.claims.fetch_add(1, Ordering::SeqCst) == 0;
+            assert!(!matches!(request.call, Call::Claim(_)) || !first(), "planted");
+            self.store.call(request).await
+        })
+    }
+}
+
+// req: S7
+#[tokio::test]
+async fn a_request_in_which_the_store_panics_has_failed_and_is_tried_again() {
+    let store = Arc::new(Panicking::default());
+    let opened = OpenStore::new(store.clone()).expect("a thread");
+    let mut events = crate::events();
+    // With this ttl a request is given up after 30 s: its end is noticed, not waited for.
+    let timing = Timing::new(Duration::from_secs(120)).expect("sound");
+    let worker = Worker::on(opened).timing(timing).connect().await.expect("a worker");
+
+    let own = tokio::time::timeout(SOON * 3, worker.campaign("echo").acquire()).await;
+
+    assert!(own.expect("soon").expect("a ticket").holds());
+    assert_eq!(store.claims.load(Ordering::SeqCst), 2);
+    let told = async {
+        loop {
+            if let Some(Event::Store { change: StoreChange::Failed { call: "claim", error, cause }, .. }) =
+                events.next().await
+                && cause.contains("planted")
+            {
+                return error;
+            }
+        }
+    };
+    let told = tokio::time::timeout(SOON, told).await.expect("it is told");
+    assert_eq!(told, "the store panicked");
 }
 
 /// One that a renewal has overtaken would judge nobody, and dead waiters would be told instead of those who live.

@@ -1,30 +1,38 @@
 //! The scripts that the server runs, each alone and as a whole.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use redis::Cmd;
+
+use crate::runtime::process::PerProcess;
 
 /// A script, known to the server by its hash.
 pub(super) struct Script {
     code: &'static str,
-    hash: String,
+    hash: PerProcess<String>,
+}
+
+impl Script {
+    const fn new(code: &'static str) -> Self {
+        Self { code, hash: PerProcess::new() }
+    }
+
+    fn hash(&'static self) -> &'static str {
+        self.hash.get(|| redis::Script::new(self.code).get_hash().to_owned())
+    }
 }
 
 macro_rules! script {
     ($file:literal) => {
-        LazyLock::new(|| {
-            let code = concat!(include_str!("head.lua"), include_str!($file));
-            Script { code, hash: redis::Script::new(code).get_hash().to_owned() }
-        })
+        Script::new(concat!(include_str!("head.lua"), include_str!($file)))
     };
 }
 
-pub(super) static READ: LazyLock<Script> = script!("read.lua");
-pub(super) static COMMIT: LazyLock<Script> = script!("commit.lua");
-pub(super) static HISTORY: LazyLock<Script> = script!("history.lua");
-pub(super) static NAMES: LazyLock<Script> = script!("names.lua");
-pub(super) static INFO: LazyLock<Script> = script!("info.lua");
+pub(super) static READ: Script = script!("read.lua");
+pub(super) static COMMIT: Script = script!("commit.lua");
+pub(super) static HISTORY: Script = script!("history.lua");
+pub(super) static NAMES: Script = script!("names.lua");
+pub(super) static INFO: Script = script!("info.lua");
 
 /// A script with its keys and arguments.
 pub(super) struct Call<'a> {
@@ -36,7 +44,7 @@ pub(super) struct Call<'a> {
 impl Call<'_> {
     /// The command that runs the script if the server knows it.
     pub(super) fn by_hash(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.hash)
+        self.command("EVALSHA", self.script.hash())
     }
 
     /// The command that runs it in any case, and makes it known.

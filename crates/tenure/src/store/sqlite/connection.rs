@@ -15,6 +15,7 @@ use tenure_core::{Incarnation, LeaseId, Namespace};
 use tokio::sync::oneshot;
 
 use super::error::{Failure, io_error};
+use super::fork::{self, Slot};
 use super::host::Host;
 use super::lock::{self, Proof};
 use super::outbox::Outbox;
@@ -75,10 +76,11 @@ impl Thread {
     ) -> Result<Self, Error> {
         let (to, jobs) = mpsc::channel();
         let (shared, patience) = (Arc::clone(shared), Patience::default());
+        let slot = fork::slot()?;
         let client = Client { shared, durability, patience, opened: None, background, commits: 0 };
         std::thread::Builder::new()
             .name(format!("tenure-sqlite-{name}"))
-            .spawn(move || client.run(jobs))
+            .spawn(move || client.run(jobs, &slot))
             .map_err(|error| Error::unavailable("cannot start a thread for the store").because(error))?;
         Ok(Self(to))
     }
@@ -136,6 +138,7 @@ pub(super) struct Client {
     shared: Arc<Shared>,
     durability: Durability,
     patience: Patience,
+    /// Only while a job runs; otherwise it is in the slot of the thread.
     opened: Option<Opened>,
     /// The thread for work that no request should wait for. Absent in that thread itself.
     background: Option<Thread>,
@@ -144,13 +147,16 @@ pub(super) struct Client {
 }
 
 impl Client {
-    fn run(mut self, jobs: mpsc::Receiver<Job>) {
+    fn run(mut self, jobs: mpsc::Receiver<Job>, slot: &Slot) {
         for job in jobs {
+            let mut idle = slot.blocking_lock();
+            self.opened = idle.take();
             self.patience.begin(PATIENCE, None);
             if panic::catch_unwind(AssertUnwindSafe(|| job(&mut self))).is_err() {
                 // Nothing is known about the connection any more. The next job opens another.
                 self.opened = None;
             }
+            *idle = self.opened.take();
         }
     }
 

@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use tenure_core::LeaseId;
 
 use super::place::Identity;
+use crate::runtime::process::PerProcess;
 
 /// Whether the end of a lock proves the end of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,8 @@ const UNPROVED: &[u8] = b"unproved";
 /// How often a lock is tried again whose file was removed meanwhile.
 const TRIES: usize = 8;
 
-/// The locks of this process, by path.
-static HELD: Mutex<Option<HashMap<PathBuf, Held>>> = Mutex::new(None);
+/// The locks of this process, by path. A forked child has the files open, too: as long as it lives, its parent is not proved dead.
+static HELD: PerProcess<Mutex<HashMap<PathBuf, Held>>> = PerProcess::new();
 
 #[derive(Debug)]
 struct Held {
@@ -56,7 +57,7 @@ pub(super) fn name(lease: LeaseId) -> String {
 /// Takes the lock for this process and keeps it until [`let_go`]. Taking it again changes nothing. Returns nothing
 /// if another process has it.
 pub(super) fn take(path: &Path, proof: Proof) -> io::Result<Option<Identity>> {
-    if let Some(held) = table().get_or_insert_default().get(path) {
+    if let Some(held) = table().get(path) {
         return Ok(Some(held.identity));
     }
     for _ in 0..TRIES {
@@ -71,7 +72,7 @@ pub(super) fn take(path: &Path, proof: Proof) -> io::Result<Option<Identity>> {
             if proof == Proof::Off {
                 file.write_all_at(UNPROVED, 0)?;
             }
-            table().get_or_insert_default().insert(path.to_owned(), Held { file, identity, proof });
+            table().insert(path.to_owned(), Held { file, identity, proof });
             return Ok(Some(identity));
         }
     }
@@ -80,7 +81,7 @@ pub(super) fn take(path: &Path, proof: Proof) -> io::Result<Option<Identity>> {
 
 /// Lets the lock go, if this process has it: nothing is done under its lease any more.
 pub(super) fn let_go(path: &Path) {
-    let held = table().as_mut().and_then(|held| held.remove(path));
+    let held = table().remove(path);
     if let Some(Held { file, proof: Proof::Off, .. }) = held {
         // If the text stays, a new database waits for work that has ended.
         let _ = file.set_len(0);
@@ -89,7 +90,7 @@ pub(super) fn let_go(path: &Path) {
 
 /// The lock of this process, for another process that is to hold it, too.
 pub(super) fn share(path: &Path) -> Option<File> {
-    table().as_ref()?.get(path)?.file.try_clone().ok()
+    table().get(path)?.file.try_clone().ok()
 }
 
 /// What an attempt to win a lock showed.
@@ -148,9 +149,9 @@ pub(super) fn census(folder: &Path) -> io::Result<Census> {
     Ok(census)
 }
 
-fn table() -> MutexGuard<'static, Option<HashMap<PathBuf, Held>>> {
+fn table() -> MutexGuard<'static, HashMap<PathBuf, Held>> {
     // A map is never left half changed.
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+    HELD.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The standard library opens with CLOEXEC: only a process that is given the lock on purpose has it.

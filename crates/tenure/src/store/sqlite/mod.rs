@@ -4,6 +4,7 @@
 //! death is proved by its lock file, so that others need not wait until its lease runs out. Signals are datagrams.
 //!
 //! - `connection`: the threads that own connections, and what a commit does
+//! - `fork`: closing connections before a fork
 //! - `schema`: opening the file, and the store's life
 //! - `records`: SQL for records and history
 //! - `url`: what a URL says
@@ -15,6 +16,7 @@
 mod cleanup;
 mod connection;
 mod error;
+mod fork;
 mod host;
 mod listener;
 mod lock;
