@@ -579,9 +579,9 @@ mod tests {
             state.begin(&work);
 
             if is_left {
-                state.leave()
+                state.leave();
             } else {
-                state.end(Token(1), EndReason::SteppedDown)
+                state.end(Token(1), EndReason::SteppedDown);
             }
 
             assert_eq!(Arc::strong_count(&work), 1, "the campaign has let go of it");

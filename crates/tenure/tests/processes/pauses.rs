@@ -55,7 +55,7 @@ fn with_a_beacon_it_loses_and_another_owns_before_it_looks_again() {
 // req: S3
 #[test]
 fn a_process_whose_work_does_not_stop_is_gone_before_the_store_lets_another_in_if_that_is_asked_for() {
-    let scene = Scene::new("overdue-exits");
+    let scene = Scene::new();
     let mut command = command(&Part::in_folder("overdue, and exits", scene.folder.path(), "first", KEPT));
     let stderr = scene.folder.path().join("stderr");
     command.stderr(std::fs::File::create(&stderr).expect("a file"));
@@ -75,7 +75,7 @@ fn a_process_whose_work_does_not_stop_is_gone_before_the_store_lets_another_in_i
 // req: L4
 #[test]
 fn work_that_does_not_stop_is_reported_and_the_worker_does_not_compete_again_meanwhile() {
-    let scene = Scene::new("overdue");
+    let scene = Scene::new();
     let mut wedged = start(&Part::in_folder("overdue", scene.folder.path(), "first", KEPT));
     assert_eq!(wedged.hears(), "owns term 1");
 
