@@ -188,7 +188,8 @@ async fn spawned_work_that_fails_or_panics_competes_again_after_a_while() {
     assert!(said[2].contains("the third panics at once"), "{}", said[2]);
     until(|| {
         stage.clock.advance(Duration::from_millis(50));
-        campaign.is_owner()
+        // The third ownership holds until the driver has heard of the panic.
+        tries.load(SeqCst) == 4 && campaign.is_owner()
     })
     .await;
     assert_eq!(tries.load(SeqCst), 4);

@@ -90,7 +90,7 @@ async fn connect(url: &str, label: &str) -> Worker {
 #[allow(unsafe_code)]
 fn forks(url: &str, verdict: &PathBuf) {
     let runtime = runtime();
-    let mut handles = runtime.block_on(async {
+    let handles = runtime.block_on(async {
         let worker = connect(url, "parent").await;
         let own = worker.campaign("job").acquire().await.expect("a ticket");
         let campaign = worker.campaign("echo").obtain(async |_| (), async |_| ()).expect("it competes");
@@ -144,8 +144,9 @@ fn forks(url: &str, verdict: &PathBuf) {
     }
     busy.abort();
     runtime.block_on(async {
-        let Handles { worker, own, campaign, .. } = &mut handles;
+        let Handles { worker, own, campaign, .. } = handles;
         assert_eq!(own.publish(b"hello").await.expect("an answer"), Published::Sent);
+        own.release().await;
         campaign.stop().await;
         assert!(worker.shutdown_within(SOON).await, "the store knows");
     });
