@@ -573,6 +573,15 @@ impl Drop for Engine {
         self.own.page.distrust();
         self.own.guard.iter().for_each(|guard| guard.end_all());
         self.campaigns.values().for_each(|campaign| campaign.state.abandon());
+        // Campaigns whose command nobody will read. After the close no other can come.
+        if let Some(commands) = &mut self.commands {
+            commands.close();
+            while let Ok(command) = commands.try_recv() {
+                if let Command::Enter(_, state) = command {
+                    state.abandon();
+                }
+            }
+        }
         self.attempts.values().for_each(|attempt| attempt.task.abort());
         if let Some((_, listening)) = &self.listening {
             listening.abort();

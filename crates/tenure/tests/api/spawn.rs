@@ -56,11 +56,14 @@ async fn tick(lead: Lead, said: Words) {
     }
     let _dropped = Dropped(said.clone(), lead.term());
     said.send(format!("started {}", lead.term())).ok();
+    let mut has_ended = false;
     loop {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        if !lead.holds() {
+        // The ownership may end during a step, but no step begins after that.
+        if has_ended {
             said.send("went on after the end".to_owned()).ok();
         }
+        has_ended = !lead.holds();
     }
 }
 

@@ -196,11 +196,25 @@ async fn a_panic_of_the_engine_itself_ends_every_ownership_at_once_and_is_told()
     let lost = tokio::time::timeout(SOON, async { (one.lost().await, other.lost().await) }).await;
     assert_eq!(lost, Ok((EndReason::Expired, EndReason::Expired)));
     assert!(!one.holds() && !other.holds());
-    assert!(worker.campaign("late").acquire().await.is_err(), "nobody competes through it any more");
+    let late = tokio::time::timeout(SOON, worker.campaign("late").acquire()).await;
+    assert!(matches!(late, Ok(Err(_))), "nobody competes through it any more");
     let told = async {
         while !matches!(events.next().await, Some(Event::Panicked { what }) if what.contains("planted")) {}
     };
     tokio::time::timeout(SOON, told).await.expect("it is told");
+}
+
+#[tokio::test]
+async fn a_campaign_that_the_engine_did_not_come_to_is_over_with_the_engine() {
+    let opened = OpenStore::memory(Arc::new(MemoryStore::default())).expect("a thread");
+    let worker = Worker::on(opened).connect().await.expect("a worker");
+
+    // The campaign begins while the engine panics.
+    let panics = Command::Ask(Box::new(|_| panic!("planted")));
+    worker.inner.commands.send(panics).expect("the engine runs");
+    let late = tokio::time::timeout(SOON, worker.campaign("late").acquire()).await;
+
+    assert!(matches!(late, Ok(Err(_))));
 }
 
 // req: S7
