@@ -2,7 +2,7 @@
 
 use super::scene::Scene;
 
-const COMMANDS: [&str; 14] = [
+pub(crate) const COMMANDS: [&str; 14] = [
     "run",
     "cron",
     "once",

@@ -23,6 +23,7 @@ mod notify;
 mod once;
 mod options;
 mod outages;
+mod prose;
 mod scene;
 mod schema;
 mod status;
