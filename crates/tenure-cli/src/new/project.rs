@@ -208,7 +208,7 @@ fn with_registration(text: &str, registration: &str) -> Option<String> {
     let is_made = |line: &str| {
         ["App::connect(", "App::new("]
             .iter()
-            .any(|made| line.contains(&format!("tenure::{made}")) || is_used && line.contains(made))
+            .any(|made| line.contains(&format!("tenure::app::{made}")) || is_used && line.contains(made))
     };
     let running = || {
         let made = lines.iter().position(|line| !line.trim_start().starts_with("//") && is_made(line))?;

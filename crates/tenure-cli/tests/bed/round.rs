@@ -13,6 +13,8 @@ use super::tree::Life;
 
 /// How soon the next command starts where a death is seen at once.
 const SOON: Duration = Duration::from_millis(100);
+/// A waiter follows a new owner from its next look: at most a step of 100 ms and a spread after the ticket was free.
+const LOOKS: Duration = SOON.saturating_add(TTL.checked_div(16).expect("not by zero"));
 /// How much later than the end of the lease it may start otherwise.
 const EXCESS: Duration = Duration::from_millis(50);
 
@@ -104,7 +106,9 @@ fn strike(arena: &Arena, owner: &Owner) -> Result<Struck, String> {
         began = boottime();
         GRACE + SOON
     } else if arena.fault == Fault::Kill && arena.victim != Victim::Guard {
-        SOON
+        let owned_us = owner.family.iter().map(|life| life.first_us).min().unwrap_or(began);
+        let is_followed = Duration::from_micros(began.saturating_sub(owned_us)) > LOOKS;
+        if is_followed { SOON } else { SOON + LOOKS }
     } else {
         left + EXCESS
     };

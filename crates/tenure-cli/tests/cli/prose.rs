@@ -44,7 +44,8 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
         if line.trim_start().starts_with("```") {
             in_code = !in_code;
         }
-        let is_prose = !in_code && !line.starts_with(['|', '#', '<']) && !line.trim_start().starts_with("```");
+        let is_prose =
+            !in_code && !line.starts_with(['|', '#', '<']) && !line.trim_start().starts_with("```");
         lines.push((number + 1, if is_prose { line } else { "" }));
     }
     lines
@@ -97,7 +98,9 @@ fn complaints(name: &str, text: &str) -> Vec<String> {
         let words = sentence.split_whitespace().count();
         let lower = sentence.to_lowercase();
         if words > MOST_WORDS {
-            found.push(format!("{name}:{number}: a sentence of {words} words, {MOST_WORDS} are the most: {sentence}"));
+            found.push(format!(
+                "{name}:{number}: a sentence of {words} words, {MOST_WORDS} are the most: {sentence}"
+            ));
         }
         for habit in HABITS.iter().filter(|habit| lower.contains(**habit)) {
             found.push(format!("{name}:{number}: says {habit:?}: {sentence}"));
