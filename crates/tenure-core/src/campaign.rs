@@ -69,6 +69,8 @@ enum State {
 enum Told {
     Stop {
         hard_at: Moment,
+        /// How long the cleanup may take after the harder stop, before the work is overdue.
+        cleanup: Duration,
     },
     StopHard {
         overdue_at: Moment,
@@ -181,7 +183,7 @@ impl Campaign {
     pub(crate) fn tick_at(&self) -> Option<Moment> {
         match &self.state {
             State::ClaimDue { at } if self.reach != Reach::Limited => Some(*at),
-            State::Stopping { told: Told::Stop { hard_at: at }, .. }
+            State::Stopping { told: Told::Stop { hard_at: at, .. }, .. }
             | State::Stopping { told: Told::StopHard { overdue_at: at }, .. }
             | State::ReleaseDue { then: Then::LeaveBy(at), .. }
             | State::Releasing { then: Then::LeaveBy(at), .. } => Some(*at),
@@ -214,6 +216,14 @@ impl Campaign {
 
     pub(crate) fn has_left(&self) -> bool {
         self.state == State::Left
+    }
+
+    /// Whether it waits for the answer to this request, and may be told to wait.
+    pub(crate) fn awaits(&self, number: Seq) -> bool {
+        match self.state {
+            State::Claiming { seq, .. } | State::Releasing { seq, then: Then::Again, .. } => seq == number,
+            _ => false,
+        }
     }
 
     /// Whether neither the lease nor the store matters to it now.
@@ -298,7 +308,7 @@ impl Campaign {
                 self.stop(own, EndReason::Missing, now + context.timing.margin() / 2, context)
             }
             (Stopping { own, then, told }, Event::Holds(grant)) if grant != Some(own.grant) => {
-                Stopping { own, then, told: told.by(now + context.timing.margin() / 2) }
+                Stopping { own, then, told: told.by(now + context.timing.margin() / 2, context.timing) }
             }
             (ClaimDue { .. } | Claiming { .. }, Event::Holds(Some(_))) => {
                 ReleaseDue { at: now, then: Then::Later(Duration::ZERO) }
@@ -323,7 +333,11 @@ impl Campaign {
             (Stopping { own, then, told }, Event::End(ending)) => {
                 let then =
                     if matches!(ending, EndReason::Left | EndReason::Finished) { Then::Leave } else { then };
-                Stopping { own, then, told: if ending.is_gentle() { told } else { told.by(hurry) } }
+                Stopping {
+                    own,
+                    then,
+                    told: if ending.is_gentle() { told } else { told.by(hurry, context.timing) },
+                }
             }
             (ClaimDue { .. }, Event::End(EndReason::Left)) if self.reach != Reach::Limited => {
                 self.after(Then::Leave, context)
@@ -343,7 +357,7 @@ impl Campaign {
                 if context.planted.has(Bug::ClaimWhileWorkRuns) { ClaimDue { at: now } } else { stopping }
             }
             (Stopping { own, then, told }, Event::LeaseOver { hard_at, .. }) => {
-                Stopping { own, then, told: told.by(hard_at) }
+                Stopping { own, then, told: told.by(hard_at, context.timing) }
             }
             (ClaimDue { .. } | Claiming { .. }, Event::LeaseOver { .. })
                 if context.planted.has(Bug::NeverAgain) =>
@@ -378,13 +392,13 @@ impl Campaign {
                 Reach::Limited => ClaimDue { at },
                 Reach::Unlimited { term } => self.start_unlimited(term + 1, context),
             },
-            Stopping { own, then, told: Told::Stop { hard_at } } if now.has_reached(hard_at) => {
+            Stopping { own, then, told: Told::Stop { hard_at, cleanup } } if now.has_reached(hard_at) => {
                 (context.out)(Output::StopHard { resource, token: own.grant.token });
                 let (margin, half) = (context.timing.margin(), context.timing.margin() / 2);
                 // Told in time, it has half of what is left of the margin. Told only after the margin, because the process
                 // stood still, it has as long as that: nothing can be saved by haste.
                 let told_at = if now.has_reached(hard_at + half) { now } else { hard_at };
-                Stopping { own, then, told: Told::StopHard { overdue_at: told_at + margin / 4 } }
+                Stopping { own, then, told: Told::StopHard { overdue_at: told_at + cleanup + margin / 4 } }
             }
             Stopping { own, then, told: Told::StopHard { overdue_at } } if now.has_reached(overdue_at) => {
                 (context.out)(Output::Overdue(Ownership { resource, grant: own.grant }));
@@ -421,7 +435,8 @@ impl Campaign {
         if context.planted.has(Bug::ReleaseBeforeStop) && ending.is_gentle() {
             return self.release(own.lease, then, context);
         }
-        State::Stopping { own, then, told: Told::Stop { hard_at } }
+        let cleanup = if ending.is_gentle() { context.timing.grace() } else { Duration::ZERO };
+        State::Stopping { own, then, told: Told::Stop { hard_at, cleanup } }
     }
 
     fn then(&mut self, ending: EndReason, timing: &Timing) -> Then {
@@ -485,11 +500,14 @@ impl Then {
 }
 
 impl Told {
-    /// The harder stop comes by then at the latest.
-    fn by(self, latest: Moment) -> Self {
+    /// The lease is lost: the harder stop comes by then at the latest, and a cleanup has no time of its own after it.
+    fn by(self, latest: Moment, timing: &Timing) -> Self {
         match self {
-            Self::Stop { hard_at } => Self::Stop { hard_at: hard_at.or(latest) },
-            harder => harder,
+            Self::Stop { hard_at, .. } => Self::Stop { hard_at: hard_at.or(latest), cleanup: Duration::ZERO },
+            Self::StopHard { overdue_at } => {
+                Self::StopHard { overdue_at: overdue_at.or(latest + timing.margin() / 4) }
+            }
+            Self::Overdue => Self::Overdue,
         }
     }
 }

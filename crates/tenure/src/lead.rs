@@ -162,8 +162,11 @@ impl Lead {
     /// [acquired](crate::CampaignBuilder::acquire) once its [`Ownership`](crate::Ownership) was dropped.
     // req: O9
     pub async fn step_down(&self) {
-        // If the worker is gone, its ownerships have ended.
-        if let Some(commands) = self.commands.upgrade() {
+        // If the worker is gone, its ownerships have ended. Another campaign may own under the same token by now, if the
+        // resource is without limit.
+        if self.state.is_present(self.grant.token)
+            && let Some(commands) = self.commands.upgrade()
+        {
             let (resource, token) = (self.resource.clone(), self.grant.token);
             let _gone =
                 commands.send(Command::Do(Input::End { resource, token, ending: EndReason::SteppedDown }));

@@ -62,9 +62,10 @@ fn sentences(lines: &[(usize, &str)]) -> Vec<(usize, String)> {
     };
     for (number, line) in lines {
         let item = line.trim_start();
-        // In help, an option or a command has a column of its own.
+        // In help, options and commands have a column of their own, and examples a line.
         let begins_item = item.starts_with(['-', '*', '>'])
-            || item.contains("  ")
+            || ["  ", " = "].iter().any(|mark| item.contains(mark))
+            || item.starts_with("tenure ")
             || item.split_once(". ").is_some_and(|(mark, _)| mark.parse::<u32>().is_ok());
         if item.is_empty() || begins_item {
             end(begun, &mut sentence);

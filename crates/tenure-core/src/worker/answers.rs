@@ -184,7 +184,10 @@ impl Worker {
             // Another life of the store granted it: not taken up, and asked for again when that is confirmed.
             Claimed::Granted(_) => Event::Waiting(request.seq, now.at + self.backoff(now)),
             Claimed::Waiting(waiting) => {
-                self.out.push_back(Output::Report(Report::Queued(resource.clone(), waiting)));
+                // Not if an earlier campaign asked.
+                if self.campaigns.get(resource).is_some_and(|campaign| campaign.awaits(request.seq)) {
+                    self.out.push_back(Output::Report(Report::Queued(resource.clone(), waiting)));
+                }
                 Event::Waiting(request.seq, self.look_again(now, request, waiting))
             }
         };

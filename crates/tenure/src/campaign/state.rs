@@ -249,6 +249,11 @@ impl CampaignState {
         self.holds(guard.grant.token).then_some(guard)
     }
 
+    /// Whether the ownership under `token` has not ended, as far as the driver knows.
+    pub(crate) fn is_present(&self, token: Token) -> bool {
+        self.page.is_here() && self.latest(token).is_some_and(|latest| latest.ending.is_none())
+    }
+
     /// Waits for the end of the ownership under `token`.
     pub(crate) async fn lost(&self, token: Token) -> EndReason {
         // A forked child owns nothing, and nobody would tell it.

@@ -162,7 +162,8 @@ async fn once<R: IntoOutcome, T: From<Once>>(
             },
         };
         let token = guard.grant.token;
-        let tried = try_it(&mut candidacy, &guard, &mut work).await;
+        let mut guard = Some(guard);
+        let tried = try_it(&mut candidacy, &mut guard, &mut work).await;
         let ending = match &tried {
             Some(Ok(_)) => EndReason::Finished,
             Some(Err(_)) => EndReason::Failed,
@@ -213,10 +214,10 @@ fn done(record: &JobRecord) -> Option<Once> {
 /// One ownership: what came of it, unless it was lost before.
 async fn try_it<R: IntoOutcome>(
     candidacy: &mut Candidacy,
-    guard: &WorkGuard,
+    guard: &mut Option<Arc<WorkGuard>>,
     work: &mut impl AsyncFnMut(Lead) -> R,
 ) -> Option<Result<Once, Error>> {
-    let (grant, resource) = (guard.grant, candidacy.resource.clone());
+    let (grant, resource) = (guard.as_ref()?.grant, candidacy.resource.clone());
     let lead = candidacy.lead(grant);
     let desk = Desk::of(candidacy.worker().clone(), lead.clone()).await?;
     // Nothing was done before the first time.
@@ -262,7 +263,17 @@ async fn try_it<R: IntoOutcome>(
     };
     let failure = tried.as_ref().err().map(ToString::to_string);
     telemetry::run_ended(&resource, if failure.is_some() { "failed" } else { "ran" }, took);
-    let finished = finish(&desk, &lead, candidacy.worker(), record.occurrence, failure.as_deref()).await;
+    let finished = match lead.run(desk.finish(record.occurrence, failure.as_deref())).await {
+        Ok(finished) => finished,
+        Err(lost) => {
+            if !lost.0.is_gentle() {
+                // The work has ended, and the lease protects nothing any more. What is still written down is not work.
+                candidacy.leave();
+                drop(guard.take());
+            }
+            finish_late(&desk, candidacy.worker(), record.occurrence, failure.as_deref()).await
+        }
+    };
     Some(match (tried, finished) {
         (Err(error), _) => Err(Error::failed(format!("`{resource}` failed")).because(error)),
         (Ok(()), Ok(Some(_))) => Ok(Once::Ran),
@@ -295,17 +306,13 @@ async fn until_it_has_to_end<R>(
     }
 }
 
-/// Writes down how it ended: as long as the ownership lasts and for one ttl after it, because that it ran is true.
-async fn finish(
+/// Writes down how it ended, for up to one ttl after the ownership, because that it ran is true.
+async fn finish_late(
     desk: &Desk,
-    lead: &Lead,
     worker: &Inner,
     occurrence: Occurrence,
     failure: Option<&str>,
 ) -> Result<Option<JobRecord>, Error> {
-    if let Ok(finished) = lead.run(desk.finish(occurrence, failure)).await {
-        return finished;
-    }
     tokio::select! {
         biased;
         finished = desk.finish(occurrence, failure) => finished,

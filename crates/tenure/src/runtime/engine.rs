@@ -12,6 +12,7 @@ use tenure_core::{
     Answer, Call, Grant, HeldBack, Holder, Input, Label, LeaseId, Moment, Now, Output, Ownership as Granted,
     Report, Request, ResourceName, Said, Seq, Timing, Token, Want, Worker as Machine,
 };
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -297,19 +298,22 @@ impl Engine {
 
     fn enter(&mut self, wanted: Wanted, state: Arc<CampaignState>) {
         if state.has_left() {
-            return;
+            return state.abandon();
         }
         let campaign = Campaign::new(&wanted, state);
         let resource = wanted.resource().clone();
         events::count(Figure::Entered(resource.clone()));
+        // First what is due by now: the end of an earlier campaign must not reach this one.
+        let at = self.own.clocks.now();
+        self.handle_at(at, Input::Tick);
         // Its campaign was left, but its work may still run, or the ticket be on its way back.
         if let Some(before) = self.campaigns.insert(resource, campaign) {
             before.state.outlives_lease(None);
             before.state.abandon();
         }
         match wanted {
-            Wanted::Tickets(want) => self.handle(Input::Enter(want)),
-            Wanted::All(resource) => self.handle(Input::EnterUnlimited(resource)),
+            Wanted::Tickets(want) => self.handle_at(at, Input::Enter(want)),
+            Wanted::All(resource) => self.handle_at(at, Input::EnterUnlimited(resource)),
         }
     }
 
@@ -344,7 +348,10 @@ impl Engine {
     }
 
     fn handle(&mut self, input: Input) {
-        let at = self.own.clocks.now();
+        self.handle_at(self.own.clocks.now(), input);
+    }
+
+    fn handle_at(&mut self, at: Moment, input: Input) {
         let now = Now { at, jitter: self.chance.jitter(), fresh: self.chance.fresh };
         self.machine.handle(now, input);
         while let Some(output) = self.machine.poll() {
@@ -576,9 +583,13 @@ impl Drop for Engine {
         // Campaigns whose command nobody will read. After the close no other can come.
         if let Some(commands) = &mut self.commands {
             commands.close();
-            while let Ok(command) = commands.try_recv() {
-                if let Command::Enter(_, state) = command {
-                    state.abandon();
+            loop {
+                match commands.try_recv() {
+                    Ok(Command::Enter(_, state)) => state.abandon(),
+                    Ok(_) => {}
+                    // Another thread is in the middle of sending.
+                    Err(TryRecvError::Empty) => std::thread::yield_now(),
+                    Err(TryRecvError::Disconnected) => break,
                 }
             }
         }

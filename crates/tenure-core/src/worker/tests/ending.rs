@@ -202,15 +202,20 @@ fn work_that_ignores_a_loss_is_overdue_once_while_a_quarter_of_the_margin_is_lef
 }
 
 #[test]
-fn work_that_overstays_its_grace_is_overdue_a_quarter_of_a_margin_after_the_harder_stop() {
+fn work_that_overstays_its_grace_is_overdue_when_its_cleanup_has_had_a_grace_too() {
     let mut stage = Stage::owning();
     stage.feed(Input::StepDown(name("r")));
     let hard_at = stage.now + 9_000;
-    for _ in 0..4 {
+    while stage.now <= hard_at {
         stage.until_renewal();
         stage.answer(kept());
     }
-    assert!(stage.now > hard_at + MARGIN / 4);
+    assert_eq!((stage.count(&stop_hard("r", 1)), stage.count(&overdue("r", 1))), (1, 0));
+
+    while stage.now <= hard_at + 9_000 + MARGIN / 4 {
+        stage.until_renewal();
+        stage.answer(kept());
+    }
 
     assert_eq!((stage.count(&stop_hard("r", 1)), stage.count(&overdue("r", 1))), (1, 1));
     assert!(stage.releases().is_empty(), "the ticket stays while the work runs");

@@ -1,10 +1,10 @@
 //! One job on one worker: takes it up when the worker comes to own it, claims what is due, has it run, writes down how
 //! it ended.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::{Begin, JobAct, JobRecord, JobSaid, JobState, Occurrence, Plan, ResourceName};
+use tenure_core::{Begin, Grant, JobAct, JobRecord, JobSaid, JobState, Occurrence, Plan, ResourceName};
 use tracing::Instrument;
 
 use super::decide::{Decision, Misfire, Next, decide};
@@ -84,11 +84,12 @@ async fn until_it_is_over<R: IntoOutcome>(
         let lead = place.candidacy.lead(guard.grant);
         let worker = place.candidacy.worker().clone();
         let Some(desk) = place.unless_stopped(Desk::of(worker, lead)).await.flatten() else { continue };
-        let term = Term { job, desk, guard, on_loss };
+        let grant = guard.grant;
+        let term = Term { job, desk, grant, guard: Mutex::new(Some(guard)), on_loss };
         Box::pin(term.serve(&mut place, &mut work)).await;
         if !place.is_stopped {
             // It cannot go on, as with a clock beyond the calendar: somebody else may.
-            candidacy.end(term.guard.grant.token, EndReason::Failed);
+            candidacy.end(grant.token, EndReason::Failed);
         }
     }
 }
@@ -160,7 +161,9 @@ impl Place<'_> {
 struct Term<'a> {
     job: &'a Job,
     desk: Desk,
-    guard: Arc<WorkGuard>,
+    grant: Grant,
+    /// Until the ownership was lost and no work runs.
+    guard: Mutex<Option<Arc<WorkGuard>>>,
     on_loss: OnLoss,
 }
 
@@ -301,16 +304,17 @@ impl Term<'_> {
         work: &mut impl AsyncFnMut(Tick, Arc<WorkGuard>) -> R,
     ) {
         let (occurrence, attempt) = (record.occurrence, record.attempt);
-        let tick = Tick::new(place.candidacy.lead(self.guard.grant), record);
+        let Some(guard) = self.guard().clone() else { return };
+        let tick = Tick::new(place.candidacy.lead(self.grant), record);
         if !tick.lead().holds() {
             // The answer came too late: whoever owns next finds it interrupted.
             self.tell(&Change::Stopped { occurrence });
             return;
         }
         self.tell(&Change::Began { occurrence, attempt });
-        let span = telemetry::span(&self.job.resource, self.guard.grant);
+        let span = telemetry::span(&self.job.resource, self.grant);
         let began = place.candidacy.worker().clocks.now();
-        let ended = place.work(self.on_loss, work(tick, self.guard.clone()).instrument(span)).await;
+        let ended = place.work(self.on_loss, work(tick, guard).instrument(span)).await;
         let took = place.candidacy.worker().clocks.now().longest_since(began);
         let (failure, change) = match ended.map_or(Outcome::Unfinished, IntoOutcome::into_outcome) {
             Outcome::Done => (None, Change::Ran { occurrence }),
@@ -337,6 +341,10 @@ impl Term<'_> {
         {
             return self.note(finished.err());
         }
+        if !place.candidacy.state.may_go_on(self.grant.token) {
+            // The work has ended, and the lease protects nothing any more. What is still written down is not work.
+            *self.guard() = None;
+        }
         let worker = place.candidacy.worker().clone();
         let finished = tokio::select! {
             biased;
@@ -362,6 +370,10 @@ impl Term<'_> {
                 return None;
             }
         }
+    }
+
+    fn guard(&self) -> MutexGuard<'_, Option<Arc<WorkGuard>>> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn pause(&self, place: &mut Place<'_>, span: Duration) {

@@ -158,6 +158,9 @@ impl Client {
             }
             *idle = self.opened.take();
         }
+        // Closed under the lock: a fork waits for it.
+        let mut last = slot.blocking_lock();
+        drop(last.take());
     }
 
     /// Opens the file, if it is not open.

@@ -3,8 +3,10 @@
 //! connection is closed just before a fork, and opened again when it is needed.
 
 use std::cell::RefCell;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
@@ -68,11 +70,13 @@ fn close_all() -> Held {
     let mut held =
         Held { slots, closed: Vec::new(), is_clean: CLEAN.load(Ordering::SeqCst) == process::id() };
     for slot in held.slots.iter().filter_map(Weak::upgrade) {
+        // In line for the lock: a thread with one job after the other hands it over after the present one.
+        let mut locked = pin!(tokio::task::unconstrained(slot.lock_owned()));
         let lock = loop {
-            match Arc::clone(&slot).try_lock_owned() {
-                Ok(lock) => break Some(lock),
-                Err(_) if Instant::now() >= until => break None,
-                Err(_) => std::thread::sleep(PAUSE),
+            match locked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(lock) => break Some(lock),
+                Poll::Pending if Instant::now() >= until => break None,
+                Poll::Pending => std::thread::sleep(PAUSE),
             }
         };
         held.is_clean &= lock.is_some();
