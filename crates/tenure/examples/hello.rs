@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let worker = tenure::Worker::connect("sqlite:hello.db").await?; // or redis://HOST, postgres://HOST/DATABASE
+    let worker = tenure::Worker::connect("sqlite:hello.db").await?; // or redis://HOST (feature "redis"), postgres://..
     worker.campaign("hello").spawn(async |lead| {
         loop {
             println!("Hello World, pid {} (term {})", std::process::id(), lead.term());
