@@ -45,7 +45,10 @@ impl Kind {
             None => format!("{:?} is not the URL of a store: it has no scheme", beginning(url)),
         };
         let known: Vec<&str> = schemes().collect();
-        Err(Error::refused(format!("{what}; known: {}", known.join(", "))))
+        let known = known.join(", ");
+        Err(Error::refused(format!(
+            "{what}; this build knows {known}; other stores are features of the crate `tenure`"
+        )))
     }
 }
 
