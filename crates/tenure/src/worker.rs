@@ -159,7 +159,7 @@ impl Worker {
         &self.inner
     }
 
-    /// Listens to what the owners of `resource` [publish](crate::Ownership::publish). Any worker of the namespace may, also one
+    /// Listens to what the owners of `resource` [publish](crate::Lead::publish). Any worker of the namespace may, also one
     /// that does not compete. What an earlier owner sends after a later one has spoken is left out. When the link to the
     /// store is lost the subscription is made again; what was sent meanwhile is lost.
     ///

@@ -92,7 +92,7 @@ impl WeakCommands {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnOverdue {
-    /// Say so: [`Change::Overdue`](crate::Change::Overdue), a log line and a counter.
+    /// Say so: [`Change::Overdue`], a log line and a counter.
     #[default]
     Report,
     /// Say so on stderr and end the process at once with [`EXIT_CODE`](Self::EXIT_CODE), before the store lets another worker in.

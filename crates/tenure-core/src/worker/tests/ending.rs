@@ -222,6 +222,24 @@ fn work_that_overstays_its_grace_is_overdue_when_its_cleanup_has_had_a_grace_too
 }
 
 #[test]
+fn a_lease_that_is_lost_after_the_grace_leaves_a_cleanup_only_the_margin() {
+    let mut stage = Stage::owning();
+    stage.feed(Input::StepDown(name("r")));
+    let hard_at = stage.now + 9_000;
+    while stage.now <= hard_at {
+        stage.until_renewal();
+        stage.answer(kept());
+    }
+    let until = stage.trusted_until().unwrap();
+
+    stage.pass_to(until + MARGIN * 3 / 4 - 1);
+    assert_eq!(stage.count(&overdue("r", 1)), 0);
+    stage.pass(1);
+
+    assert_eq!(stage.count(&overdue("r", 1)), 1);
+}
+
+#[test]
 fn work_that_ends_when_it_is_stopped_hard_is_never_overdue() {
     let mut stage = Stage::owning();
     let until = stage.trusted_until().unwrap();
